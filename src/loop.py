@@ -14,10 +14,9 @@ from .cluster.actors import LostActorError
 from .diagnostics.diagnostics import Diagnostics
 from .diagnostics.extra_episodes import Extra
 from .diagnostics.states import divergence
-from .envs.base import TeamEnv
 from .envs.returned import TaskSource
 from .evaluation.held_out import HeldOut
-from .experience import Episode, Task
+from .experience import Episode, Split, Task
 from .memory import trim_heap
 from .models.checkpoint_folder import CheckpointFolder
 from .models.learner import Groups
@@ -43,7 +42,8 @@ class TrainLoop:
     def __init__(
         self,
         *,
-        world: TeamEnv,
+        source: TaskSource,
+        held_out: Mapping[Split, Sequence[Task]],
         team: Team,
         sampler: Sampler,
         credit: CreditRule,
@@ -53,13 +53,14 @@ class TrainLoop:
         output: RunOutput,
         diagnostics: Diagnostics,
     ) -> None:
-        self.world, self.team, self.sampler, self.credit, self.router = world, team, sampler, credit, router
+        self.source, self.world, self.team = source, source.world, team
+        self.sampler, self.credit, self.router = sampler, credit, router
         self.settings, self.seed, self.faults = settings.loop, settings.seed, settings.faults
         self.rebuilds, self.checkpoints, self.output = settings.rebuilds, checkpoints, output
         self.directory, self.display, self.observers = output.directory, output.display, output.observers
         self.ranks, self.progress, self.budget = team.ranks, Progress(), settings.loop.budget
-        self.source, self.diagnostics, self.trees = TaskSource(world), diagnostics, diagnostics.trees
-        self.held_out = HeldOut(team, self.source, settings, output, divergence)
+        self.diagnostics, self.trees = diagnostics, diagnostics.trees
+        self.held_out = HeldOut(team, held_out, settings, output, divergence)
         self.resample, self.episodes_per_task = sampler.resample, sampler.k if sampler.topology == "chain" else 1
         self.ahead: Ahead | None = None
         if bound := settings.loop.staleness:
@@ -136,7 +137,7 @@ class TrainLoop:
 
     def _extras(self, iteration: int, tasks: Sequence[Task]) -> dict[str, Extra]:
         """What diagnostics play beside the ``tasks`` of ``iteration``; nothing is learnt from it."""
-        watched = self.held_out.tasks("validation") if self.diagnostics.keeps_trees(iteration) else []
+        watched = self.held_out.tasks["validation"] if self.diagnostics.keeps_trees(iteration) else []
         return self.diagnostics.extras(iteration, self.world, self.sampler, tasks, watched, self._seed(iteration))
 
     async def _play_ahead(self, task: Task, batch: int, may_speak: MaySpeak) -> list[Episode]:

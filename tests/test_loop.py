@@ -14,7 +14,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from troupe.cli import train
 from troupe.envs.base import TeamEnv
-from troupe.experience import Episode, Task
+from troupe.envs.grid.sokoban import Sokoban
+from troupe.experience import Episode, Split, Task
 from troupe.loop import TrainLoop
 from troupe.models.learner import Learner
 from troupe.models.loading import load_model
@@ -146,7 +147,7 @@ def test_other_boards_and_a_validation_before_training(build: Build, finished: T
         lines = (loop.directory.path / "episodes" / f"{name}.jsonl").read_text().splitlines()
         own = [json.loads(line)["task_id"] for line in lines]
         assert own == [task.task_id for task in loop.world.tasks(split, 3, 1)]
-        assert own != [task.task_id for task in finished.held_out.tasks(split)]
+        assert own != [task.task_id for task in finished.held_out.tasks[split]]
 
 
 def test_one_row_of_metrics_an_iteration(finished: TrainLoop) -> None:
@@ -185,7 +186,7 @@ def test_the_summary_of_a_run(finished: TrainLoop) -> None:
 def test_the_episodes_of_a_run(finished: TrainLoop) -> None:
     lines = (finished.directory.path / "episodes" / "test_00002.jsonl").read_text().splitlines()
     episodes = [json.loads(line) for line in lines]
-    assert [e["task_id"] for e in episodes] == [task.task_id for task in finished.held_out.tasks("test")]
+    assert [e["task_id"] for e in episodes] == [task.task_id for task in finished.held_out.tasks["test"]]
     assert sum(e["success"] for e in episodes) / 3 == pytest.approx(summary(finished)["eval/success"])
     assert {"turn", "agent", "saw", "said", "team", "local"} <= episodes[0]["messages"][0].keys()
 
@@ -202,9 +203,22 @@ def test_every_iteration_has_its_own_tasks_and_draws(finished: TrainLoop) -> Non
     assert one != other
     assert {task.task_id for task in first} != {task.task_id for task in second}
     assert [task.split for task in first + second] == ["train"] * 6
-    assert finished.held_out.tasks("test") is finished.held_out.tasks("test")  # drawn once
-    assert {task.split for task in finished.held_out.tasks("validation")} == {"validation"}
-    assert {task.split for task in finished.held_out.tasks("test")} == {"test"}
+    assert {task.split for task in finished.held_out.tasks["validation"]} == {"validation"}
+    assert {task.split for task in finished.held_out.tasks["test"]} == {"test"}
+
+
+def test_held_out_tasks_are_drawn_once(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the run is checked, after one of them alone: in some worlds they take minutes."""
+    counts, draw = [], Sokoban.tasks
+
+    def tasks(self: Sokoban, split: Split, count: int, seed: int) -> list[Task]:
+        if split == "test":
+            counts.append(count)
+        return draw(self, split, count, seed)
+
+    monkeypatch.setattr(Sokoban, "tasks", tasks)
+    train.train(build("loop.iterations=0"))
+    assert counts == [1, 3]
 
 
 def test_training_moves_the_weights_of_every_policy(finished: TrainLoop) -> None:

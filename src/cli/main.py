@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import signal
 import sys
@@ -87,8 +88,11 @@ def _run(name: str, arguments: Sequence[str]) -> None:
 def loading(after_s: float = 2.0) -> Iterator[None]:
     """A context for imports: Ctrl-C ends the process at once, and the user is told that they take long, if they do.
 
-    Within an import, an exception may be printed with its traceback, or be lost in a destructor.
+    Within an import, an exception may be printed with its traceback, or be lost in a destructor.  What imports make
+    stays: to search it for garbage again and again would be an eighth of their time.
     """
+    collects = gc.isenabled()
+    gc.disable()
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -107,6 +111,8 @@ def loading(after_s: float = 2.0) -> Iterator[None]:
         if said:
             print(file=sys.stderr)
         signal.signal(signal.SIGINT, handler)
+        if collects:
+            gc.enable()
 
 
 def usage_of(name: str) -> str:

@@ -7,7 +7,6 @@ from dataclasses import asdict
 from typing import Any
 
 from ..envs.base import TeamEnv
-from ..envs.returned import TaskSource
 from ..experience import Split, Task
 from ..models.team import Team
 from ..rollout.seeds import derive
@@ -28,18 +27,14 @@ class HeldOut:
     """
 
     def __init__(
-        self, team: Team, source: TaskSource, settings: TrainSettings, output: RunOutput, compare: Compare
+        self,
+        team: Team,
+        tasks: Mapping[Split, Sequence[Task]],
+        settings: TrainSettings,
+        output: RunOutput,
+        compare: Compare,
     ) -> None:
-        self.team, self.source, self.settings, self.output, self.compare = team, source, settings, output, compare
-        self._tasks: dict[Split, list[Task]] = {}
-
-    def tasks(self, split: Split) -> list[Task]:
-        """Drawn once."""
-        if split not in self._tasks:
-            loop = self.settings.loop
-            count = loop.test_tasks if split == "test" else loop.validation_tasks
-            self._tasks[split] = self.source.tasks(split, count, loop.task_seed)
-        return self._tasks[split]
+        self.team, self.tasks, self.settings, self.output, self.compare = team, tasks, settings, output, compare
 
     async def evaluate(
         self, world: TeamEnv, progress: Progress, split: Split, title: str, file: str | None = None
@@ -56,7 +51,7 @@ class HeldOut:
                 world, mine, actors, seed, lambda result: display.evaluation_episode(result.messages), faults
             )
 
-        results = await self.team.ranks.share(self.tasks(split), play)
+        results = await self.team.ranks.share(self.tasks[split], play)
         progress.add_counters(self.team.drain_all_counters())
         self.output.count_faults(progress, lost := lost_failures(results))
         faults.check(lost, len(results))

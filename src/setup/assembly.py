@@ -93,14 +93,14 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             refused.callback(directory.release)
             state = ranks.agreed(lambda: checkpoints.state(checkpoint))
             ranks.agreed(lambda: check_state(state, parts.settings, checkpoints))
-        prompts = ranks.agreed(lambda: check(parts, new=checkpoint is None).prompts)
+        checks = ranks.agreed(lambda: check(parts, new=checkpoint is None))
         warn(parts)
         if run.threads is not None:
             set_threads(run.threads)
         torch.autograd.set_detect_anomaly(run.detect_anomaly)
         L.seed_everything(run.seed, verbose=False)
         common = parts.strategy, run.seed, ranks
-        specs = {name: replace(spec, prompts=prompts.get(name, ())) for name, spec in parts.policies.items()}
+        specs = {name: replace(spec, prompts=checks.prompts.get(name, ())) for name, spec in parts.policies.items()}
         team = ranks.agreed(lambda: build_team(specs, parts.router.team, *common, run.execution))
         refused.callback(close_now, team)
         team.bounds = bounds(parts.settings, parts.policies)
@@ -117,7 +117,8 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         display = Display(run.name, parts.settings.iterations, console, verbose=run.verbose, observers=observers)
         output = RunOutput(directory, loggers, display)
         loop = TrainLoop(
-            world=parts.world,
+            source=checks.source,
+            held_out=checks.tasks,
             team=team,
             sampler=sampler,
             credit=parts.credit,

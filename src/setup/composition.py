@@ -11,10 +11,9 @@ a run; policies added after composition are unknown keys during composition.
 In the same way it answers for ``experiment=WORLD_REGIME``, which needs no file where it only chooses these two, and for
 ``policy=SCALE_WORLD``, where the world declares what its policies have otherwise.
 
-The source is the first of Hydra's search path, and removes the sections ``_world_`` and ``_regime_`` from the files
-that contain them, so that they are not passed to the world.  It reads these files through the other sources of its
-search path.  Importing :mod:`troupe.setup` registers it, and so does Hydra when it first reads the package
-``troupe.configs``.
+The source is the first of Hydra's search path.  It reads all files through the other sources, each once, and removes
+the sections ``_world_`` and ``_regime_``, so that they are not passed to the world.  Importing :mod:`troupe.setup`
+registers it, and so does Hydra when it first reads the package ``troupe.configs``.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ class RegimePath(str):
 
 class RegimeSource(ConfigSource):
     """``_team_/REGIME/SCALE/WORLD``, ``_figures_/SCALE/FIGURES/WORLD``, ``experiment/WORLD_REGIME``,
-    ``policy/SCALE_WORLD``, and the files of worlds and regimes.
+    ``policy/SCALE_WORLD``, and all files.
     """
 
     def __init__(self, provider: str, path: str) -> None:
@@ -77,9 +76,7 @@ class RegimeSource(ConfigSource):
     def is_config(self, config_path: str) -> bool:
         if config_path.startswith((TEAM, FIGURES)):
             return True
-        return (
-            self._declarations().may_declare(config_path) or self._declarations().named_after(config_path) is not None
-        )
+        return self._declarations().has(config_path) or self._declarations().named_after(config_path) is not None
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
         return [] if results_filter == ObjectType.GROUP else list(self._declarations().derived(config_path))

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
 from posixpath import dirname, join, normpath
 from typing import Any, Literal, get_args
 
@@ -86,16 +90,17 @@ class Declarations:
 
     sources: Sequence[ConfigSource]
 
-    def may_declare(self, path: str) -> bool:
-        """Whether the file ``path`` exists, in a folder whose files may contain a section."""
-        return path.startswith(tuple(SECTIONS)) and self._source(path) is not None
+    def has(self, path: str) -> bool:
+        """Whether ``path`` is a file."""
+        source = self._source(path)
+        return source is not None and source.scheme() in ("file", "pkg")
 
     def without_section(self, path: str) -> ConfigResult:
-        """The file ``path`` for Hydra to compose."""
+        """The file ``path`` for Hydra to compose, which changes it."""
         source = self._source(path)
-        assert source is not None  # may_declare
-        result = source.load_config(path)
-        if isinstance(result.config, DictConfig):
+        assert source is not None  # has
+        result = deepcopy(read(source, path))
+        if path.startswith(tuple(SECTIONS)) and isinstance(result.config, DictConfig):
             with open_dict(result.config):
                 result.config.pop(_name(path), None)
         return result
@@ -158,7 +163,7 @@ class Declarations:
         source = self._source(path)
         if source is None:
             return {}
-        file: Any = OmegaConf.to_container(source.load_config(path).config, resolve=False)
+        file: Any = OmegaConf.to_container(read(source, path).config, resolve=False)
         if not isinstance(file, dict):
             raise ConfigError(f"{path}.yaml must hold keys, got {file!r}")
         merged = OmegaConf.create()
@@ -175,6 +180,22 @@ class Declarations:
 
     def _source(self, path: str) -> ConfigSource | None:
         return next((source for source in self.sources if source.is_config(path)), None)
+
+
+def read(source: ConfigSource, path: str) -> ConfigResult:
+    """The file ``path`` of ``source``, not to be changed by the caller.  It is parsed again only after a change: each
+    composition reads many files, and a sweep composes each setting."""
+    folder: Any = files(source.path) if source.scheme() == "pkg" else Path(source.path).resolve()
+    file = folder / f"{path.removesuffix('.yaml')}.yaml"
+    if not isinstance(file, Path) or not file.exists():  # in a zip, or not there
+        return source.load_config(path)
+    return _parsed(type(source), source.provider, source.path, path, file, file.stat().st_mtime_ns, file.stat().st_size)
+
+
+@lru_cache(maxsize=1024)
+def _parsed(kind: type[ConfigSource], provider: str, folder: str, path: str, *state: object) -> ConfigResult:
+    """``state``: which file it is now, and since when."""
+    return kind(provider, f"{kind.scheme()}://{folder}").load_config(path)
 
 
 def _name(path: str) -> str:

@@ -1,5 +1,6 @@
 """``troupe COMMAND``: commands, their alias, and what is imported when."""
 
+import gc
 import json
 import os
 import signal
@@ -144,6 +145,7 @@ WRONG = {
     ("eval", "runs/nowhere"): "runs/nowhere is not a run directory",
     ("play", "sokoban_sharde"): "experiment=sokoban_sharde is unknown; did you mean sokoban_shared?",
     ("sweep", "sedes"): "sweep=sedes is unknown; did you mean seeds?",
+    ("train", "experiment=sokoban_specialized", "policies.nobody.tuning=lora"): "did you mean policies.tool.tuning?",
     ("train", "--config-dir", ".", "loop.iteration=3"): "did you mean loop.iterations?",
     ("train", "--loop.iterations", "3"): "a key is given as loop.iterations=VALUE",
     ("eval", "exp=sokoban_sharde"): "did you mean sokoban_shared?",
@@ -195,7 +197,8 @@ def test_imports_that_take_long_are_told(capsys: pytest.CaptureFixture[str]) -> 
         while not capsys.readouterr().err.startswith("loading the libraries, which takes some seconds ."):
             pass
     with loading(after_s=3600.0):
-        pass
+        assert not gc.isenabled()
+    assert gc.isenabled()
     assert capsys.readouterr().err.strip(".\n") == ""
 
 

@@ -90,6 +90,16 @@ def test_a_file_counts_before_the_experiment_that_has_its_name(tmp_path: Path) -
     with configurations(str(tmp_path)):
         assert compose("train", overrides=["experiment=code_shared"]).seed == 7
         assert {"code_lora", "code_shared", "couplet_specialized"} < set(all_choices("experiment"))
+        (tmp_path / "experiment" / "code_shared.yaml").write_text("# @package _global_\nseed: 11\n")
+        assert compose("train", overrides=["experiment=code_shared"]).seed == 11  # read again: it was changed
+
+
+def test_a_file_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with configurations():
+        words = ["experiment=sokoban_lora"]
+        before, parses, load = compose("train", overrides=words), [], OmegaConf.load
+        monkeypatch.setattr(OmegaConf, "load", lambda file: parses.append(file) or load(file))
+        assert compose("train", overrides=words) == before and not parses
 
 
 def test_what_a_world_s_policies_have_otherwise(composed: Composed) -> None:

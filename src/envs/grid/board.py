@@ -105,7 +105,7 @@ def canonical_form(size: int, layers: Sequence[Collection[int]]) -> tuple[tuple[
 
     ``layers`` are sets of cells (walls, boxes, ...); a symmetry maps all of them.
     """
-    return min(tuple(tuple(sorted(image[cell] for cell in layer)) for layer in layers) for image in symmetries(size))
+    return min(tuple(tuple(sorted(map(image.__getitem__, layer))) for layer in layers) for image in symmetries(size))
 
 
 def form_digest(size: int, form: tuple[tuple[int, ...], ...]) -> str:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection
+from functools import cached_property
 from heapq import heappop, heappush
 from math import comb, inf
+from threading import Lock
 
 from .board import MOVES, OPPOSITE, neighbours
 
@@ -54,20 +56,26 @@ def push_distances(size: int, walls: Collection[int], goals: Collection[int]) ->
 class Solver:
     """Distances on one board: ``walls`` and ``goals`` are cells of a ``size`` x ``size`` grid.
 
-    Small boards are solved at once, backward from every solved position over pulls; on others each question is an A*
-    search over moves, with each box's own fewest pushes to a goal as the admissible estimate, of at most ``expansions``
-    positions.
+    Small boards are solved backward from every solved position over pulls, as far as the questions need; on others each
+    question is an A* search over moves, with each box's own fewest pushes to a goal as the admissible estimate, of at
+    most ``expansions`` positions.
     """
 
     def __init__(self, size: int, walls: Collection[int], goals: Collection[int], expansions: int = 200_000) -> None:
         self.size, self.walls, self.goals = size, frozenset(walls), frozenset(goals)
         self.expansions = expansions
         self._free = [cell for cell in range(size**2) if cell not in self.walls]
-        self._pushes = push_distances(size, self.walls, self.goals)
         self._distances: dict[Position, int | None] = {}
-        self._complete = comb(len(self._free), len(self.goals)) * len(self._free) <= TABLE_LIMIT
-        if self._complete:
-            self._fill_table()
+        self._frontier: deque[Position] = deque()
+        self._lock = Lock()  # boards are shared among the games of a process, which may be in several threads
+        self._small = comb(len(self._free), len(self.goals)) * len(self._free) <= TABLE_LIMIT
+        if self._small and self.goals <= frozenset(self._free):
+            self._frontier.extend((worker, self.goals) for worker in self._free if worker not in self.goals)
+            self._distances.update(dict.fromkeys(self._frontier, 0))
+
+    @cached_property
+    def _pushes(self) -> dict[int, int]:
+        return push_distances(self.size, self.walls, self.goals)
 
     def distance(self, worker: int, boxes: frozenset[int]) -> int | None:
         """The fewest moves to the solution; None where there is none.
@@ -76,7 +84,7 @@ class Solver:
         """
         position = (worker, boxes)
         if position not in self._distances:
-            self._distances[position] = None if self._complete else self._search(position)
+            self._distances[position] = self._from_table(position) if self._small else self._search(position)
         return self._distances[position]
 
     def solution(self, worker: int, boxes: frozenset[int]) -> list[str] | None:
@@ -99,24 +107,22 @@ class Solver:
 
     def _within(self, position: Position, most: int) -> bool:
         """Whether the solution is at most ``most`` moves away."""
-        if position not in self._distances and not self._complete:
+        if position not in self._distances and not self._small:
             return self._search(position, most) is not None
         distance = self.distance(*position)
         return distance is not None and distance <= most
 
-    def _fill_table(self) -> None:
-        frontier: deque[Position] = deque()
-        if self.goals <= frozenset(self._free):
-            frontier.extend((worker, self.goals) for worker in self._free if worker not in self.goals)
-        self._distances.update(dict.fromkeys(frontier, 0))
-        while frontier:
-            worker, boxes = position = frontier.popleft()
-            steps = self._distances[position]
-            assert steps is not None
-            for before in self._before(worker, boxes):
-                if before not in self._distances:
-                    self._distances[before] = steps + 1
-                    frontier.append(before)
+    def _from_table(self, position: Position) -> int | None:
+        with self._lock:
+            while self._frontier and position not in self._distances:
+                worker, boxes = at = self._frontier.popleft()
+                steps = self._distances[at]
+                assert steps is not None
+                for before in self._before(worker, boxes):
+                    if before not in self._distances:
+                        self._distances[before] = steps + 1
+                        self._frontier.append(before)
+        return self._distances.get(position)
 
     def _before(self, worker: int, boxes: frozenset[int]) -> list[Position]:
         """The positions from which one move leads to (worker, boxes)."""
