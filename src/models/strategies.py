@@ -239,6 +239,11 @@ class StrategySettings:
             return None
         return (self.devices if isinstance(self.devices, int) else len(self.devices)) * self.num_nodes
 
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """What of a pool is divided among the processes: some of weights, gradients, optimizer."""
+        return self.strategy.shards if isinstance(self.strategy, Sharded) else ()
+
     def placed(self, name: str | None, devices: int | Sequence[int] | None) -> StrategySettings:
         """Of a pool with the strategy ``name`` on ``devices``; what is None, and all else, is as here."""
         if name is not None and name not in PLACED:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import os
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
+from io import StringIO
 from typing import Any
 
 import torch
@@ -25,16 +28,18 @@ class ZeroStrategy(DeepSpeedStrategy):
         if on_cpu:
             os.environ["DS_ACCELERATOR"] = "cpu"
         offload = {"device": "cpu" if cpu_offload else "none"}
-        zero = {"stage": stage, "offload_optimizer": offload}
-        super().__init__(
-            config={
-                "zero_optimization": zero | ({"offload_param": offload} if stage == 3 else {}),
-                "zero_allow_untested_optimizer": True,
-                "zero_force_ds_cpu_optimizer": False,
-                "managed_gradient_accumulation": False,  # a step ends where we say so, after any number of passes
-                "train_micro_batch_size_per_gpu": 1,  # which DeepSpeed asks for, and uses for its own reports alone
-            }
-        )
+        zero: dict[str, Any] = {"stage": stage, "offload_optimizer": offload}
+        if stage == 3:
+            zero |= {"offload_param": offload, "stage3_param_persistence_threshold": 0}
+        config = {
+            "zero_optimization": zero,
+            "zero_allow_untested_optimizer": True,
+            "zero_force_ds_cpu_optimizer": False,
+            "managed_gradient_accumulation": False,  # a step ends where we say so, after any number of passes
+            "train_micro_batch_size_per_gpu": 1,  # which DeepSpeed asks for, and uses for its own reports alone
+        }
+        with redirect_stdout(StringIO()):  # the import tries the compiler, and prints what it tries
+            super().__init__(config=config, logging_level=logging.ERROR)
 
     def setup_environment(self) -> None:
         super(DeepSpeedStrategy, self).setup_environment()  # Lightning would refuse what is not CUDA
@@ -42,9 +47,12 @@ class ZeroStrategy(DeepSpeedStrategy):
     def _setup_distributed(self) -> None:
         import deepspeed
 
+        # DeepSpeed's own calls.
+        warnings.filterwarnings("ignore", "`torch.distributed.* is deprecated", FutureWarning)
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False  # which would be compiled, for CPUs
         self._set_world_ranks()
-        self._init_deepspeed_distributed()
+        if not torch.distributed.is_initialized():
+            self._init_deepspeed_distributed()
         self._config_initialized = True
 
     def _initialize_engine(self, model: nn.Module, optimizer: Optimizer | None = None, scheduler: Any = None) -> Any:
@@ -62,6 +70,15 @@ class ZeroStrategy(DeepSpeedStrategy):
         if isinstance(self.precision, MixedPrecision):
             # Else DeepSpeed ends the autocast around it; said earlier, it would also send gradients in bfloat16.
             engine._config.torch_autocast_enabled, engine._config.torch_autocast_dtype = True, torch.bfloat16
+        if self.zero_stage_3:
+            # What is outside of the layers stays whole once it was gathered: the gradient of the head is computed
+            # before the backward pass, and tied weights are used in two places.
+            layers = [part for part in model.modules() if type(part).__name__ in model.layer_classes]
+            sharded = {parameter for layer in layers for parameter in layer.parameters()}
+            for parameter in model.parameters():
+                if parameter not in sharded and not parameter.ds_persist:
+                    parameter.ds_persist = True
+                    zero.persistent_parameters.append(parameter)
         return engine, zero, None
 
     def backward(self, tensor: Tensor, module: Any, *args: Any, **kwargs: Any) -> None:
@@ -84,11 +101,42 @@ class ZeroStrategy(DeepSpeedStrategy):
         """Taken already."""
 
 
+def in_zero3(value: Any) -> bool:
+    """Whether ``value`` is a parameter that ZeRO 3 has divided, and that is empty but while a pass needs it."""
+    return hasattr(value, "ds_id")
+
+
+def whole_shape(tensor: Any) -> torch.Size:
+    """The shape of ``tensor`` without shards."""
+    return torch.Size(tensor.ds_shape if in_zero3(tensor) else tensor.shape)
+
+
+def zero3_gathered(tensor: Tensor) -> AbstractContextManager[Any]:
+    """In it a parameter of ZeRO 3 is whole; what the first process writes into it stays."""
+    if not in_zero3(tensor):
+        return nullcontext()
+    import deepspeed
+
+    gathered: AbstractContextManager[Any] = deepspeed.zero.GatheredParameters([tensor], modifier_rank=0)
+    return gathered
+
+
 @contextmanager
 def torch_optimizer(optimizer: Any) -> Iterator[Optimizer]:
-    """The optimizer itself below Fabric's wrapper and DeepSpeed's, whose parameters are this process's shards."""
-    inner: Any = getattr(optimizer, "optimizer", optimizer)
-    if not hasattr(inner, "refresh_fp32_params"):
+    """The optimizer whose states are stored: below DeepSpeed's, the one of this process's shards.
+
+    DeepSpeed's own copies of the weights are then those that the module has by now.
+    """
+    zero: Any = getattr(optimizer, "optimizer", optimizer)
+    if not hasattr(zero, "refresh_fp32_params"):
         yield optimizer
         return
-    yield inner.optimizer
+    zero.refresh_fp32_params()
+    stage3 = hasattr(zero, "fp16_groups")  # which shows the shards to its optimizer in its own steps alone
+    if stage3:
+        zero._set_fp32_optimizer_param_groups()
+    try:
+        yield zero.optimizer
+    finally:
+        if stage3:
+            zero._clear_fp32_optimizer_param_groups()

@@ -177,7 +177,7 @@ def _shared(specs: Sequence[PolicySpec], strategy: StrategySettings, seed: int, 
         speaking = build_engine(specs[0].engine, {spec.name: model for spec in specs}, tokenizer, _prompts(specs))
         return LoadedBackbone(speaking, tokenizer, context)
     # A pool that shards the base leaves none for the engine, which otherwise reads the same memory.
-    whole = _on_device(fabric, copy.deepcopy(model)) if isinstance(strategy.strategy, Sharded) else None
+    whole = _on_device(fabric, copy.deepcopy(model)) if "weights" in strategy.shards else None
     module = _module(specs, model, seed)
     pool = _pool(module, model, fabric, strategy, seed, ranks)
     speaking = build_engine(specs[0].engine, _speakers(specs, module, whole), tokenizer, _prompts(specs))
