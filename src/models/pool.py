@@ -61,8 +61,8 @@ class Pool:
         self.small = is_small(self.module)
         self.policies: dict[str, Policy] = {}
         common: dict[str, Any] = {"seed": seed, "ranks": self.ranks}
-        for (name, config), engine, each in zip(module.policies.items(), engines, configured, strict=True):
-            learner = Learner(name, config, *engine, each["lr_scheduler"], fabric, **common)
+        for (name, config), (engine, optimizer), each in zip(module.policies.items(), engines, configured, strict=True):
+            learner = Learner(name, config, engine, optimizer, each["lr_scheduler"], fabric, **common)
             self.policies[name] = Policy(self, learner)
 
     async def update(self, batches: Mapping[str, Groups], by_agent: bool = False) -> dict[str, dict[str, float]]:

@@ -145,7 +145,9 @@ class DeepSpeed(Sharded):
 
     def build(self, *, on_gpu: bool) -> Strategy:
         if find_spec("deepspeed") is None:
-            raise DeviceError(f"strategy=deepspeed_zero{self.stage} needs DeepSpeed: pip install 'troupe-rl[deepspeed]'")
+            raise DeviceError(
+                f"strategy=deepspeed_zero{self.stage} needs DeepSpeed: pip install 'troupe-rl[deepspeed]'"
+            )
         return ZeroStrategy(self.stage, cpu_offload=self.cpu_offload, on_cpu=not on_gpu)
 
 
@@ -186,8 +188,8 @@ class StrategySettings:
             raise StrategyError("strategy.precision=16-mixed: fsdp2 has no loss scaling over shards; give bf16-mixed")
         if isinstance(self.strategy, DeepSpeed) and self.precision not in ("32-true", "bf16-mixed"):
             raise StrategyError(
-                f"strategy.precision={self.precision}: DeepSpeed steps weights of its own in float32, which no checkpoint "
-                "would have; give 32-true or bf16-mixed"
+                f"strategy.precision={self.precision}: DeepSpeed learns in float32, in weights of its own that no "
+                "checkpoint would have; give 32-true or bf16-mixed"
             )
         if self.strategy == "auto" and self.processes not in (None, 1):
             raise StrategyError(

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from lightning.fabric.plugins.precision.amp import MixedPrecision
 from lightning.fabric.strategies.deepspeed import DeepSpeedStrategy
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 
@@ -55,7 +55,7 @@ class ZeroStrategy(DeepSpeedStrategy):
             self._init_deepspeed_distributed()
         self._config_initialized = True
 
-    def _initialize_engine(self, model: nn.Module, optimizer: Optimizer | None = None, scheduler: Any = None) -> Any:
+    def _initialize_engine(self, model: Any, optimizer: Optimizer | None = None, scheduler: Any = None) -> Any:
         import deepspeed
 
         device = {} if self.root_device.index is None else {"device_rank": self.root_device.index}

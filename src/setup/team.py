@@ -31,7 +31,7 @@ from ..models.pool import Pool
 from ..models.pool_process import ProcessPool
 from ..models.ranks import Ranks
 from ..models.ray_pool import RayPool
-from ..models.strategies import Sharded, StrategySettings, launch, process_count
+from ..models.strategies import StrategySettings, launch, process_count
 from ..models.team import Team
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Engine

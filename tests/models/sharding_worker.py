@@ -138,6 +138,10 @@ async def played(folder: Path, strategy: str, case: str, form: str) -> dict[str,
 
 if __name__ == "__main__":
     folder, strategy, *cases = Path(sys.argv[1]), *sys.argv[2:]
-    found = {f"{case}-{form}": asyncio.run(played(folder, strategy, case, form)) for case in cases for form in FORMS[strategy]}
+    found = {
+        f"{case}-{form}": asyncio.run(played(folder, strategy, case, form))
+        for case in cases
+        for form in FORMS[strategy]
+    }
     rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
     torch.save(found, folder / f"{strategy}_{rank}.pt")

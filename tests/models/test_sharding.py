@@ -5,7 +5,7 @@ import runpy
 import socket
 import subprocess
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,10 +41,10 @@ def apart(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> 
     return max(float((weights[key] - others[key]).abs().max()) for key in weights)
 
 
-def played(folder: Path, cases: Collection[str], *strategies: str) -> dict[str, list[dict[str, Any]]]:
-    """By strategy, what each of its processes found: one of a single device, two of the ``strategies``."""
-    worlds = {"single_device": 1, **dict.fromkeys(strategies, 2)}
-    processes = [each for strategy, world in worlds.items() for each in start(folder, strategy, world, cases)]
+def played(folder: Path, cases: Mapping[str, Collection[str]]) -> dict[str, list[dict[str, Any]]]:
+    """By strategy, what each of its processes found of its ``cases``: one of a single device, two of the others."""
+    worlds = {strategy: 1 if strategy == "single_device" else 2 for strategy in cases}
+    processes = [each for strategy, world in worlds.items() for each in start(folder, strategy, world, cases[strategy])]
     try:
         for process in processes:
             said, _ = process.communicate(timeout=400)
@@ -61,7 +61,7 @@ def played(folder: Path, cases: Collection[str], *strategies: str) -> dict[str, 
 @pytest.mark.slow
 def test_two_processes_that_shard_do_what_one_does(tmp_path: Path) -> None:
     """All cases in one test, since starting processes takes longer than the cases."""
-    found = played(tmp_path, CLOSE, "fsdp2")
+    found = played(tmp_path, {"single_device": CLOSE, "fsdp2": CLOSE})
     (alone,), both = found["single_device"], found["fsdp2"]
     for case, names in ((case, POLICIES[case]) for case in CLOSE):
         one = alone[f"{case}-gathered"]
