@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
+from hydra import compose, initialize_config_module
 
 from troupe.experience import Topology
 from troupe.setup.composition import choices
@@ -35,31 +36,31 @@ DEEPSPEED = ["deepspeed_zero2", "deepspeed_zero3"]
 PROCESSES = {"single_device": 1, **dict.fromkeys([*SHARED, *DEEPSPEED], 2)}
 
 
-def start(folder: Path, strategy: str, names: list[str], words: list[str]) -> list[subprocess.Popen[str]]:
-    """The cases ``names``, in the processes of ``strategy``, which share each."""
+def precise(case: str) -> list[str]:
+    """In float32 Adam needs a larger eps: its first step has one length for all gradients, also for those near 0."""
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        policies = compose("train", overrides=[*CASES[case], "name=x", "run_dir=x"]).policies
+    return ["strategy.precision=32-true", *(f"+policies.{name}.optimizer.eps=1e-3" for name in policies)]
+
+
+def start(folder: Path, strategy: str, cases: dict[str, list[str]]) -> list[subprocess.Popen[str]]:
+    """``cases``, in the processes of ``strategy``, which share each."""
     world = PROCESSES[strategy]
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
     processes = []
     for rank in range(world):
-        cases = {
+        runs = {
             name: [*CASES[name], *MATRIX["TESTED"][strategy], *words, f"run_dir={folder / f'{strategy}-{name}'}"]
-            for name in names
+            for name, words in cases.items()
         }
         command = [sys.executable, str(ROOT / "topologies_worker.py"), str(folder / f"{strategy}_{rank}.pt")]
         mine = meeting | {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "WORLD_SIZE": str(world)} if world > 1 else {}
         environment = os.environ | {"OMP_NUM_THREADS": "1"} | mine
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        processes.append(subprocess.Popen([*command, json.dumps(cases)], cwd=folder, env=environment, **pipes))
+        processes.append(subprocess.Popen([*command, json.dumps(runs)], cwd=folder, env=environment, **pipes))
     return processes
-
-
-def cases_of(strategy: str) -> list[str]:
-    """Those that are tested; ZeRO 3 trains no adapters."""
-    if strategy not in DEEPSPEED:
-        return list(CASES)
-    return [case for case in MATRIX["WITH_DEEPSPEED"] if strategy == "deepspeed_zero2" or not case.endswith("lora")]
 
 
 def test_every_topology_and_regime_is_a_case() -> None:
@@ -70,21 +71,21 @@ def test_every_topology_and_regime_is_a_case() -> None:
 
 @pytest.mark.slow
 def test_two_processes_sample_and_learn_what_one_does(tmp_path: Path) -> None:
-    check(tmp_path, SHARED, ["strategy.precision=64-true"], 1e-9)
+    exact = ["strategy.precision=64-true"]
+    check(tmp_path, {strategy: dict.fromkeys(CASES, exact) for strategy in SHARED}, 1e-9)
 
 
 @pytest.mark.deepspeed
 def test_two_processes_of_deepspeed_sample_and_learn_what_one_does(tmp_path: Path) -> None:
-    """Which computes in float32, where Adam needs a larger eps: its first step has one length for all gradients."""
-    precise = [f"+policies.{name}.optimizer.eps=1e-3" for name in ("tool", "plan")]
-    check(tmp_path, DEEPSPEED, ["strategy.precision=32-true", *precise], 1e-6)
+    cases = {name: precise(name) for name in MATRIX["WITH_DEEPSPEED"]}
+    full = {name: words for name, words in cases.items() if not name.endswith("lora")}
+    check(tmp_path, dict(zip(DEEPSPEED, (cases, full), strict=True)), 1e-6)
 
 
-def check(tmp_path: Path, strategies: list[str], words: list[str], close: float) -> None:
-    """All cases at once, since starting processes takes longer than the cases."""
-    cases = {strategy: cases_of(strategy) for strategy in strategies}
-    cases["single_device"] = max(cases.values(), key=len)
-    processes = [each for strategy, names in cases.items() for each in start(tmp_path, strategy, names, words)]
+def check(tmp_path: Path, cases: dict[str, dict[str, list[str]]], close: float) -> None:
+    """All ``cases`` of each strategy at once, since starting processes takes longer than the cases."""
+    cases = {"single_device": max(cases.values(), key=len), **cases}
+    processes = [each for strategy, runs in cases.items() for each in start(tmp_path, strategy, runs)]
     try:
         for process, (out, error) in [(process, process.communicate(timeout=900)) for process in processes]:
             assert process.returncode == 0, out + error
@@ -92,9 +93,8 @@ def check(tmp_path: Path, strategies: list[str], words: list[str], close: float)
         for process in processes:
             process.kill()
     found = {
-        strategy: [torch.load(tmp_path / f"{strategy}_{rank}.pt", weights_only=False) for rank in range(world)]
-        for strategy, world in PROCESSES.items()
-        if strategy in cases
+        strategy: [torch.load(tmp_path / f"{strategy}_{r}.pt", weights_only=False) for r in range(PROCESSES[strategy])]
+        for strategy in cases
     }
     (one,) = found.pop("single_device")
     # In one more case, the sampler of the last process loses a task's episodes.
