@@ -57,7 +57,7 @@ def test_what_deepspeed_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         with pytest.raises(StrategyError, match=f"strategy.precision={precision}: DeepSpeed learns in float32"):
             StrategySettings(precision=precision, strategy=DeepSpeed(stage=3))
     monkeypatch.setattr("troupe.models.strategies.find_spec", lambda name: None)
-    with pytest.raises(DeviceError, match=r"DeepSpeed's ZeRO 2 needs pip install 'troupe-rl\[deepspeed\]'"):
+    with pytest.raises(DeviceError, match=r"deepspeed_zero2 needs DeepSpeed: pip install 'troupe-rl\[deepspeed\]'"):
         StrategySettings(accelerator="cpu", devices=2, strategy=DeepSpeed(stage=2)).fabric()
 
 
