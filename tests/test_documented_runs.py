@@ -41,6 +41,7 @@ DRY = {
     r"scale=smollm2": "needs a base model that is not shipped: a dry run",
     r"engine=vllm": "needs vLLM: a dry run",
     r"execution=ray": "needs Ray: make test-ray trains with it; a dry run",
+    r"strategy=deepspeed": "needs DeepSpeed: make test-deepspeed trains with it; a dry run",
     r"policies\.tool=\[laptop,remote\]": "needs a server: a dry run",
     r"sweep=(regime|k|couplet|smollm2)\b": "minutes to hours: a dry run; sweep=seeds is run",
 }

@@ -117,6 +117,13 @@ def test_vllm_trains_in_its_own_environment(target: list[str], setting: str, ven
     assert words(plain)[0] == f"{venv}/bin/troupe"
 
 
+@pytest.mark.parametrize("setting", ["strategy=deepspeed_zero2", "args=seed=1 strategy=deepspeed_zero3"])
+def test_a_strategy_of_deepspeed_installs_it(setting: str, venv: str) -> None:
+    done = make("-n", "train", "exp=e", setting, venv=venv)
+    assert words(done)[0] == f"{venv}/bin/troupe" and ".[dev,deepspeed]" in done.stdout
+    assert "deepspeed]" not in make("-n", "train", "exp=e", "strategy=ddp", venv=venv).stdout
+
+
 @pytest.mark.parametrize("given", ["", "--clock cpu", "--only rollout_vs_vllm_cpu"])
 def test_bench_measures_vllm_in_its_own_environment(given: str, venv: str, tmp_path: Path) -> None:
     places = {"peers": venv, "vllm": str(tmp_path / "vllm")}

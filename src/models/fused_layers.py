@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from ..experience import TokenBatch
 from ..products import addmm, few_sizes, linear, matmul, use_onednn, weight_gradient
+from .sharding import is_sharded
 from .tree_attention import Tree, attend_backward, attend_forward
 
 FUSED: Final = ("llama", "mistral", "qwen2", "qwen3")
@@ -44,6 +45,7 @@ def applies(model: PreTrainedModel) -> bool:
         and not (getattr(model.model.layers[0], "gradient_checkpointing", False) and model.training)
         and not torch.is_autocast_enabled("cpu")
         and all(type(module) is nn.Linear for module in projections)
+        and not is_sharded(model)
         and {(type(p.data), p.dtype, p.device.type) for p in model.parameters()}
         in [{(Tensor, dtype, "cpu")} for dtype in (torch.float32, torch.float64)]
     )

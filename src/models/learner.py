@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from random import Random
 from typing import Any
 
 import lightning as L
 import torch
-from lightning.fabric.strategies.ddp import DDPStrategy
-from lightning.fabric.strategies.single_device import SingleDeviceStrategy
 from torch import Tensor
 from torch.nn.utils import get_total_norm
 from torch.nn.utils.rnn import pad_sequence
@@ -220,7 +218,7 @@ class Learner(OptimizerSteps):
         the same: the gradients are dropped, nothing random is drawn, and a lack of memory here leaves no trace.
         """
         agents = sorted({sample.agent for sample in samples})
-        if len(agents) < 2 or not isinstance(self.fabric.strategy, SingleDeviceStrategy | DDPStrategy):
+        if len(agents) < 2 or self.sharded:
             return {}
         norms: dict[str, float] = {}
         rng = Random(f"{self.seed}/{self.name}/{self.version}/gradient_shares")
@@ -257,10 +255,10 @@ class Learner(OptimizerSteps):
             # Each process accumulates its own; ``_clip`` adds them up, once none has run out of memory.  DDP would do
             # so during the last backward pass, and wait for ever for a process whose pass has failed.  Gradients of
             # sharded weights are added up in every pass: whole ones would need the memory that sharding saves.
-            with self.fabric.no_backward_sync(self.module, enabled=unsynced):
+            with self.fabric.no_backward_sync(self.module) if unsynced else nullcontext():
                 with self._autocast():
                     output = self.module.training_step(self.name, batch, pad_sequence(old, True) if old else None)
-                self.fabric.backward(output.loss)
+                self.fabric.backward(output.loss, model=self.module)
             if self.operations:
                 self.operations.add(batch, learning=True)
             if _counts(members):  # else an idle row

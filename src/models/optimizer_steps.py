@@ -17,6 +17,7 @@ from torch.optim import Adam, Optimizer
 from ..memory import UpdateMemoryError, first_line, out_of_memory, release
 from .ranks import Ranks
 from .sharding import is_sharded, whole
+from .zero import ZeroStrategy
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -57,7 +58,7 @@ class OptimizerSteps:
         self.title, self.module, self.optimizer, self.fabric, self.ranks = title, module, optimizer, fabric, ranks
         self.max_tokens, self.clip_norm = max_tokens, clip_norm
         self.version = self.splits = self.longest = 0
-        self.sharded = is_sharded(module.module)
+        self.sharded = is_sharded(module.module) or isinstance(fabric.strategy, ZeroStrategy)
         use_fused_steps(optimizer)
 
     def _within_memory(self, work: Callable[[], T]) -> T:

@@ -21,6 +21,7 @@ from .policy import PolicyModule
 from .ranks import Ranks
 from .reading import read_states
 from .sharding import check_keys, load_optimizer_state, optimizer_state
+from .zero import ZeroStrategy
 
 TRAINING, SHARD = "training.pt", "training_{:0>5}.pt"
 """A policy's optimizer, scheduler and version, of all processes or of one."""
@@ -46,17 +47,22 @@ class Pool:
         ranks: Ranks | None = None,
         gathered: bool = False,
     ) -> None:
-        self.module = fabric.setup_module(module)
-        configured = module.configure_optimizers()  # of the parameters as they are now, which may be shards
-        optimizers: list[Any] = [fabric.setup_optimizers(each["optimizer"]) for each in configured]
+        if isinstance(fabric.strategy, ZeroStrategy):  # an engine for each optimizer, which divides what it learns
+            configured = module.configure_optimizers()
+            engines: list[Any] = [fabric.setup(module, each["optimizer"]) for each in configured]
+        else:
+            wrapped = fabric.setup_module(module)
+            configured = module.configure_optimizers()  # of the parameters as they are now, which may be shards
+            engines = [(wrapped, fabric.setup_optimizers(each["optimizer"])) for each in configured]
+        self.module = engines[0][0]
         self.ranks, self.gathered = ranks or Ranks(), gathered
         self.lock = threading.Lock()
         """Held during an update."""
         self.small = is_small(self.module)
         self.policies: dict[str, Policy] = {}
         common: dict[str, Any] = {"seed": seed, "ranks": self.ranks}
-        for (name, config), optimizer, each in zip(module.policies.items(), optimizers, configured, strict=True):
-            learner = Learner(name, config, self.module, optimizer, each["lr_scheduler"], fabric, **common)
+        for (name, config), (engine, optimizer), each in zip(module.policies.items(), engines, configured, strict=True):
+            learner = Learner(name, config, engine, optimizer, each["lr_scheduler"], fabric, **common)
             self.policies[name] = Policy(self, learner)
 
     async def update(self, batches: Mapping[str, Groups], by_agent: bool = False) -> dict[str, dict[str, float]]:

@@ -1,5 +1,5 @@
-"""Weights in shards: a module divided over processes by torch's ``fully_shard``, its whole tensors, and a process's
-part of a whole one.
+"""Weights in shards: a module divided over processes by torch's ``fully_shard`` or by DeepSpeed's ZeRO 3, its whole
+tensors, and a process's part of a whole one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import Optimizer
 
 from ..rollout.engines.weights import check_fit
+from .zero import in_zero3, torch_optimizer, whole_shape, zero3_gathered
 
 
 class Gathering(nn.Module):
@@ -49,8 +50,8 @@ def shard(
 
 
 def is_sharded(module: nn.Module) -> bool:
-    """Whether :func:`shard` has divided ``module``."""
-    return isinstance(module, FSDPModule)
+    """Whether :func:`shard` or ZeRO 3 has divided ``module``."""
+    return isinstance(module, FSDPModule) or any(map(in_zero3, module.parameters()))
 
 
 def release_shards(module: nn.Module) -> None:
@@ -61,16 +62,20 @@ def release_shards(module: nn.Module) -> None:
 
 def whole(value: Any) -> Any:
     """A tensor in shards as a whole one, and anything else as it is.  All processes must call it alike."""
+    if in_zero3(value):
+        with zero3_gathered(value):
+            return value.clone()
     return value.full_tensor() if isinstance(value, DTensor) else value
 
 
+@torch.no_grad()
 def whole_state(module: nn.Module) -> dict[str, Tensor]:
     """The state of ``module`` in whole tensors, which are no copies where they are not in shards.
 
     All processes must call it alike.  A tied weight is one tensor with two names.
     """
     state = module.state_dict(keep_vars=True)
-    gathered = {tensor: whole(tensor.detach()) for tensor in dict.fromkeys(state.values())}
+    gathered = {tensor: whole(tensor).detach() for tensor in dict.fromkeys(state.values())}
     return {name: gathered[tensor] for name, tensor in state.items()}
 
 
@@ -84,16 +89,18 @@ def load_shards(policy: str, module: nn.Module, weights: Mapping[str, Tensor]) -
     tied: dict[Tensor, list[str]] = {}
     for name, tensor in own.items():
         tied.setdefault(tensor, []).append(name)
-    check_fit(policy, list(tied.values()), {name: tensor.shape for name, tensor in own.items()}, weights)
-    for name in own.keys() & weights.keys():
-        own[name].copy_(_part(weights[name], own[name]))
+    check_fit(policy, list(tied.values()), {name: whole_shape(tensor) for name, tensor in own.items()}, weights)
+    for name in sorted(own.keys() & weights.keys()):  # in one order in all processes
+        with zero3_gathered(own[name]):
+            own[name].copy_(_part(weights[name], own[name]))
 
 
 def optimizer_state(optimizer: Optimizer, *, gathered: bool) -> dict[str, Any]:
     """The state of ``optimizer``, without shards: ``gathered`` whole (all processes must call it alike), else as this
-    process's part of each tensor.
+    process's part of each tensor, which is all that there is of DeepSpeed's.
     """
-    state = optimizer.state_dict()
+    with torch_optimizer(optimizer) as inner:
+        state = inner.state_dict()
     plain = {
         index: {key: _plain(value, gathered=gathered) for key, value in values.items()}
         for index, values in state["state"].items()
@@ -103,15 +110,20 @@ def optimizer_state(optimizer: Optimizer, *, gathered: bool) -> dict[str, Any]:
 
 def load_optimizer_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None:
     """Restore what :func:`optimizer_state` returned, of either form.  Raises ``ValueError`` for what does not fit."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    with torch_optimizer(optimizer) as inner:
+        _load(inner, state)
+
+
+def _load(inner: Optimizer, state: Mapping[str, Any]) -> None:
+    parameters = [parameter for group in inner.param_groups for parameter in group["params"]]
     check_keys("optimizer", state, {"state": {}, "param_groups": []})
-    known = optimizer.state_dict()["param_groups"]
+    known = inner.state_dict()["param_groups"]
     if len(state["param_groups"]) != len(known):
         raise ValueError(f"optimizer has {len(state['param_groups'])} groups of parameters, not {len(known)}")
     for saved, own in zip(state["param_groups"], known, strict=True):
         check_keys("param_groups", saved, own)
     # What another's optimizer keeps of a parameter may have any shape.
-    same = type(getattr(optimizer, "optimizer", optimizer)).__module__.startswith("torch.")
+    same = type(getattr(inner, "optimizer", inner)).__module__.startswith("torch.")
     parts: dict[int, dict[str, Any]] = {}
     for index, values in state["state"].items():
         if index not in range(len(parameters)) or not isinstance(values, dict):
@@ -121,7 +133,7 @@ def load_optimizer_state(optimizer: Optimizer, state: Mapping[str, Any]) -> None
                 wrong = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
                 raise ValueError(f"optimizer: {key} of a parameter of {tuple(parameters[index].shape)} is {wrong}")
         parts[index] = {key: _part(value, parameters[index]) for key, value in values.items()}
-    optimizer.load_state_dict({**state, "state": parts})
+    inner.load_state_dict({**state, "state": parts})
 
 
 def check_keys(name: str, saved: Any, own: Mapping[str, Any]) -> None:

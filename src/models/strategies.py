@@ -7,17 +7,18 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.fabric.accelerators.cpu import CPUAccelerator
 from lightning.fabric.accelerators.cuda import CUDAAccelerator
+from lightning.fabric.plugins.precision.amp import MixedPrecision
 from lightning.fabric.plugins.precision.double import DoublePrecision
 from lightning.fabric.plugins.precision.half import HalfPrecision
 from lightning.fabric.plugins.precision.precision import Precision
 from lightning.fabric.strategies.ddp import DDPStrategy
-from lightning.fabric.strategies.deepspeed import DeepSpeedStrategy
 from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
 from lightning.fabric.strategies.parallel import ParallelStrategy
 from lightning.fabric.strategies.single_device import SingleDeviceStrategy
@@ -30,6 +31,7 @@ from ..errors import AbsentError
 from .policy import PolicyModule
 from .ranks import Ranks
 from .sharding import Gathering, shard
+from .zero import ZeroStrategy
 
 PRECISIONS = {"32-true": 4, "64-true": 8, "bf16-mixed": 4, "bf16-true": 2, "16-mixed": 4}
 """Names of ``strategy.precision``, with the bytes of a stored number.
@@ -82,8 +84,8 @@ class Sharded(ABC):
     def offloads(self) -> tuple[str, ...]: ...
 
     @abstractmethod
-    def build(self) -> Strategy:
-        """Lightning's strategy.  Raises :class:`StrategyError` where pools cannot train with it on any machine."""
+    def build(self, *, on_gpu: bool) -> Strategy:
+        """Lightning's strategy.  Raises :class:`DeviceError` for a package that this machine lacks."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ class Fsdp2(Sharded):
     def offloads(self) -> tuple[str, ...]:
         return self.shards if self.cpu_offload else ()
 
-    def build(self) -> Strategy:
+    def build(self, *, on_gpu: bool) -> Strategy:
         def parallelize(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
             assert isinstance(module, PolicyModule)
             shard(module, module.layer_classes, module.adapter_parameters(), mesh, offload=self.cpu_offload)
@@ -141,11 +143,12 @@ class DeepSpeed(Sharded):
             return ()
         return ("optimizer",) if self.stage == 2 else ("weights", "optimizer")
 
-    def build(self) -> Strategy:
-        raise StrategyError(
-            f"strategy=deepspeed_zero{self.stage}: Lightning runs DeepSpeed on CUDA GPUs alone, and pools were never "
-            "seen to train with it; strategy=fsdp2 shards weights, gradients and optimizer states, on GPUs and CPUs"
-        )
+    def build(self, *, on_gpu: bool) -> Strategy:
+        if find_spec("deepspeed") is None:
+            raise DeviceError(
+                f"strategy=deepspeed_zero{self.stage} needs DeepSpeed: pip install 'troupe-rl[deepspeed]'"
+            )
+        return ZeroStrategy(self.stage, cpu_offload=self.cpu_offload, on_cpu=not on_gpu)
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,11 @@ class StrategySettings:
             raise StrategyError(f"strategy.num_nodes must be a whole number of at least 1, got {self.num_nodes!r}")
         if isinstance(self.strategy, Fsdp2) and self.precision == "16-mixed":
             raise StrategyError("strategy.precision=16-mixed: fsdp2 has no loss scaling over shards; give bf16-mixed")
+        if isinstance(self.strategy, DeepSpeed) and self.precision not in ("32-true", "bf16-mixed"):
+            raise StrategyError(
+                f"strategy.precision={self.precision}: DeepSpeed learns in float32, in weights of its own that no "
+                "checkpoint would have; give 32-true or bf16-mixed"
+            )
         if self.strategy == "auto" and self.processes not in (None, 1):
             raise StrategyError(
                 f"strategy.devices={self.devices}, strategy.num_nodes={self.num_nodes}: strategy=single_device has one "
@@ -191,7 +199,7 @@ class StrategySettings:
 
     def fabric(self) -> L.Fabric:
         """Raises :class:`StrategyError` for a package, :class:`DeviceError` for hardware that this machine lacks."""
-        strategy = self.strategy.build() if isinstance(self.strategy, Sharded) else self.strategy
+        strategy = self.strategy.build(on_gpu=self.on_gpu) if isinstance(self.strategy, Sharded) else self.strategy
         if strategy == "ddp":
             # Buffers are constants, equal in all processes.  To broadcast them in a forward pass would have a process
             # wait that repeats the pass after it has run out of memory.
@@ -199,6 +207,8 @@ class StrategySettings:
         plugin: Precision | None = Bfloat16Weights() if self.precision == "bf16-true" else None
         if isinstance(strategy, ModelParallelStrategy) and self.precision == "64-true":
             plugin = DoublePrecision()  # as a plugin, since Lightning's list of what that strategy can do lacks it
+        if isinstance(strategy, ZeroStrategy) and self.precision == "bf16-mixed":
+            plugin = MixedPrecision("bf16-mixed", "cuda" if self.on_gpu else "cpu")  # Lightning's own has no autocast
         if self.on_gpu:  # before Fabric, which would ask for it
             torch.set_float32_matmul_precision(self.float32_matmul)
         try:
@@ -230,6 +240,11 @@ class StrategySettings:
         if isinstance(self.devices, str):
             return None
         return (self.devices if isinstance(self.devices, int) else len(self.devices)) * self.num_nodes
+
+    @property
+    def shards(self) -> tuple[str, ...]:
+        """What of a pool is divided among the processes: some of weights, gradients, optimizer."""
+        return self.strategy.shards if isinstance(self.strategy, Sharded) else ()
 
     def placed(self, name: str | None, devices: int | Sequence[int] | None) -> StrategySettings:
         """Of a pool with the strategy ``name`` on ``devices``; what is None, and all else, is as here."""
@@ -301,11 +316,10 @@ def trainable_fabric(settings: StrategySettings) -> L.Fabric:
     Raises :class:`StrategyError` for one that no pool can, whatever this machine has, before :class:`DeviceError`.
     """
     fabric = settings.fabric()
-    # Lightning's DeepSpeedStrategy is a DDPStrategy.
-    trains = isinstance(fabric.strategy, SingleDeviceStrategy | DDPStrategy | ModelParallelStrategy)
-    if not trains or isinstance(fabric.strategy, DeepSpeedStrategy):
+    # ZeroStrategy is a DDPStrategy, by Lightning's inheritance.
+    if not isinstance(fabric.strategy, SingleDeviceStrategy | DDPStrategy | ModelParallelStrategy):
         raise StrategyError(
             f"strategy: {type(fabric.strategy).__name__} is not one that pools train with; these are single_device, "
-            "ddp and fsdp2"
+            "ddp, fsdp2 and DeepSpeed's"
         )
     return fabric

@@ -14,7 +14,7 @@ from rich.table import Table
 from transformers import PretrainedConfig, PreTrainedModel
 
 from ..cluster.settings import Execution, Resources
-from ..models.strategies import Sharded, StrategySettings
+from ..models.strategies import DeepSpeed, Sharded, StrategySettings
 from ..rollout.engines.local import cache_numbers, inner_width
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.settings import GIB, VllmSettings
@@ -203,17 +203,18 @@ def _pool(specs: Sequence[PolicySpec], parts: Parts) -> PoolPlan:
     configs = [spec.train_config for spec in specs if spec.train_config is not None]
     reference = parameters if first.full_weights and any(config.objective.kl for config in configs) else 0
     tokens = max((config.update.max_tokens for config in configs), default=0)
-    number, sharded = strategy.number_bytes, isinstance(strategy.strategy, Sharded)
-    part = partial(_share, strategy) if first.full_weights else lambda _: 1.0
+    number, zero = strategy.number_bytes, isinstance(strategy.strategy, DeepSpeed)
+    part = partial(_share, strategy) if first.full_weights or zero else lambda _: 1.0
     base = number if first.full_weights else min(number, strategy.frozen_dtype.itemsize)
     memory = Memory(
-        weights=base * (parameters + reference) * _share(strategy, "weights") + number * adapters,
+        weights=base * (parameters + reference) * _share(strategy, "weights")
+        + number * (adapters + (trained * part("optimizer") if zero else 0)),  # DeepSpeed steps copies of its shards
         gradients=number * trained * part("gradients"),
         optimizer=number * ADAM_STATES * trained * part("optimizer"),
         activations=base * (tokens * _activations(shape, strategy.gradient_checkpointing) + _pass(model, strategy)),
-        gathered=number * trained if first.full_weights and "weights" in _shards(strategy) else 0.0,
+        gathered=number * trained if first.full_weights and "weights" in strategy.shards else 0.0,
         engine=_engine(first.engine, shape, specs, parts.sampler.k, parameters + adapters, trained)
-        + (base * parameters if sharded and not first.full_weights else 0)
+        + (base * parameters if "weights" in strategy.shards and not first.full_weights else 0)
         + (number * trained if parts.settings.staleness and "kv_cache_gib" in first.engine else 0),
     )
     agents = tuple(agent for agent, policy in parts.router.team.items() if policy in names)
@@ -222,15 +223,11 @@ def _pool(specs: Sequence[PolicySpec], parts: Parts) -> PoolPlan:
     return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, *where, memory, *engine)
 
 
-def _shards(strategy: StrategySettings) -> tuple[str, ...]:
-    return strategy.strategy.shards if isinstance(strategy.strategy, Sharded) else ()
-
-
 def _pass(model: PreTrainedModel, strategy: StrategySettings) -> int:
     """Numbers that a pass gathers of a ``model`` whose weights are in shards: what is outside of the layers, and one
     layer while the next arrives; and their gradients, of one layer at a time; each in a message, too.
     """
-    if "weights" not in _shards(strategy):
+    if "weights" not in strategy.shards:
         return 0
     layers = [part for part in model.modules() if type(part).__name__ in (model._no_split_modules or ())]
     sizes = [sum(p.numel() for p in layer.parameters()) for layer in layers]
@@ -287,7 +284,7 @@ def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:
 
 def _share(strategy: StrategySettings, what: str) -> float:
     """How much of a pool's ``what`` lies on one device."""
-    if what not in _shards(strategy):
+    if what not in strategy.shards:
         return 1.0
     assert isinstance(strategy.strategy, Sharded)
     return 0.0 if what in strategy.strategy.offloads else 1 / (strategy.processes or 1)

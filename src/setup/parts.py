@@ -10,7 +10,7 @@ from typing import Any
 from ..algorithms.credit.base import CreditRule
 from ..envs.base import TeamEnv
 from ..errors import ConfigError, check_whole
-from ..models.strategies import Sharded, StrategySettings
+from ..models.strategies import DeepSpeed, Sharded, StrategySettings
 from ..rollout.samplers.base import Sampler
 from ..routing import Router
 from ..runs.budget import LoopSettings
@@ -70,6 +70,13 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
         raise ConfigError(
             f"algorithm.credit.kl={credit.kl}: the reference cannot be sharded; give strategy=single_device or ddp"
         )
+    if isinstance(strategy.strategy, DeepSpeed) and strategy.strategy.stage == 3:
+        for policy in policies.values():
+            if policy.lora is not None:
+                raise ConfigError(
+                    f"policies.{policy.name}.tuning=lora: DeepSpeed's ZeRO 3 has one optimizer for a model, and each "
+                    "adapter on a base has its own; give strategy=fsdp2, which shards the base, or deepspeed_zero2"
+                )
     check_asynchrony(run.loop.settings, sampler, strategy, policies, critics, run.execution)
     if run.execution.on_ray:
         check_on_ray(run.execution, policies, critics)

@@ -31,7 +31,7 @@ from ..models.pool import Pool
 from ..models.pool_process import ProcessPool
 from ..models.ranks import Ranks
 from ..models.ray_pool import RayPool
-from ..models.strategies import Sharded, StrategySettings, launch, process_count
+from ..models.strategies import StrategySettings, launch, process_count
 from ..models.team import Team
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Engine
@@ -177,7 +177,7 @@ def _shared(specs: Sequence[PolicySpec], strategy: StrategySettings, seed: int, 
         speaking = build_engine(specs[0].engine, {spec.name: model for spec in specs}, tokenizer, _prompts(specs))
         return LoadedBackbone(speaking, tokenizer, context)
     # A pool that shards the base leaves none for the engine, which otherwise reads the same memory.
-    whole = _on_device(fabric, copy.deepcopy(model)) if isinstance(strategy.strategy, Sharded) else None
+    whole = _on_device(fabric, copy.deepcopy(model)) if "weights" in strategy.shards else None
     module = _module(specs, model, seed)
     pool = _pool(module, model, fabric, strategy, seed, ranks)
     speaking = build_engine(specs[0].engine, _speakers(specs, module, whole), tokenizer, _prompts(specs))

@@ -195,9 +195,9 @@ MISTAKES = {
     "another choice's key": (["logger=csv", "logger.wandb.mode=x"], ["logger.wandb.mode is an unknown key"]),
     "one candidate": (["algorithm.sampler.k=1"], ["algorithm.sampler.k=1", "at least 2"]),
     "board larger than the policy can read": (["env=plan_path", "env.size=12"], ["agent 'tool'", "no token for '"]),
-    "sharded by DeepSpeed": (
-        ["strategy=deepspeed_zero3"],
-        ["strategy=deepspeed_zero3: Lightning runs DeepSpeed on CUDA"],
+    "half precision with DeepSpeed": (
+        ["strategy=deepspeed_zero3", "strategy.precision=16-mixed"],
+        ["strategy.precision=16-mixed: DeepSpeed learns in float32"],
     ),
     "no such stage": (
         ["strategy=deepspeed_zero2", "strategy.strategy.stage=1"],

@@ -5,6 +5,7 @@ import runpy
 import socket
 import subprocess
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,13 @@ from troupe.models.loading import checkpoint_weights
 
 from .conftest import equal
 
-WORKER = Path(__file__).parent / "fsdp2_worker.py"
+WORKER = Path(__file__).parent / "sharding_worker.py"
 CLOSE = {"full": 1e-12, "full32": 1e-6, "kl": 1e-12, "lora": 1e-12}
 """By case, how far weights of one process and of two may be apart."""
+POLICIES = runpy.run_path(str(WORKER))["POLICIES"]
 
 
-def start(folder: Path, strategy: str, world: int) -> list[subprocess.Popen[str]]:
+def start(folder: Path, strategy: str, world: int, cases: Collection[str]) -> list[subprocess.Popen[str]]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
@@ -29,7 +31,7 @@ def start(folder: Path, strategy: str, world: int) -> list[subprocess.Popen[str]
         mine = meeting | {"LOCAL_RANK": str(rank), "NODE_RANK": "0", "WORLD_SIZE": str(world)} if world > 1 else {}
         environment = os.environ | {"OMP_NUM_THREADS": "1"} | mine
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        command = [sys.executable, str(WORKER), str(folder), strategy]
+        command = [sys.executable, str(WORKER), str(folder), strategy, *cases]
         processes.append(subprocess.Popen(command, env=environment, **pipes))
     return processes
 
@@ -39,10 +41,10 @@ def apart(weights: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> 
     return max(float((weights[key] - others[key]).abs().max()) for key in weights)
 
 
-@pytest.mark.slow
-def test_two_processes_that_shard_do_what_one_does(tmp_path: Path) -> None:
-    """All cases in one test, since starting processes takes longer than the cases."""
-    processes = [*start(tmp_path, "single_device", 1), *start(tmp_path, "fsdp2", 2)]
+def played(folder: Path, cases: Mapping[str, Collection[str]]) -> dict[str, list[dict[str, Any]]]:
+    """By strategy, what each of its processes found of its ``cases``: one of a single device, two of the others."""
+    worlds = {strategy: 1 if strategy == "single_device" else 2 for strategy in cases}
+    processes = [each for strategy, world in worlds.items() for each in start(folder, strategy, world, cases[strategy])]
     try:
         for process in processes:
             said, _ = process.communicate(timeout=400)
@@ -50,10 +52,18 @@ def test_two_processes_that_shard_do_what_one_does(tmp_path: Path) -> None:
     finally:
         for process in processes:
             process.kill()
-    alone, *both = (
-        torch.load(tmp_path / file, weights_only=False) for file in ("single_device_0.pt", "fsdp2_0.pt", "fsdp2_1.pt")
-    )
-    for case, names in runpy.run_path(str(WORKER))["POLICIES"].items():
+    return {
+        strategy: [torch.load(folder / f"{strategy}_{rank}.pt", weights_only=False) for rank in range(world)]
+        for strategy, world in worlds.items()
+    }
+
+
+@pytest.mark.slow
+def test_two_processes_that_shard_do_what_one_does(tmp_path: Path) -> None:
+    """All cases in one test, since starting processes takes longer than the cases."""
+    found = played(tmp_path, {"single_device": CLOSE, "fsdp2": CLOSE})
+    (alone,), both = found["single_device"], found["fsdp2"]
+    for case, names in ((case, POLICIES[case]) for case in CLOSE):
         one = alone[f"{case}-gathered"]
         for form in ("sharded", "gathered"):
             rows = [each[f"{case}-{form}"] for each in both]

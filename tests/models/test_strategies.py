@@ -41,7 +41,7 @@ def test_ddp_is_trainable() -> None:
 
 
 class Other(Fsdp2):
-    def build(self) -> Strategy:
+    def build(self, *, on_gpu: bool) -> Strategy:
         return DataParallelStrategy()
 
 
@@ -50,15 +50,15 @@ def test_lightnings_other_strategies_are_refused() -> None:
         trainable_fabric(StrategySettings(accelerator="cpu", devices=1, strategy=Other()))
 
 
-def test_deepspeed_is_refused_for_one_reason_on_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for gpu in (False, True):
-        monkeypatch.setattr("torch.cuda.is_available", lambda gpu=gpu: gpu)
-        with pytest.raises(
-            StrategyError, match="strategy=deepspeed_zero3: Lightning runs DeepSpeed on CUDA GPUs alone"
-        ):
-            trainable_fabric(StrategySettings(accelerator="cuda", strategy=DeepSpeed(stage=3)))
+def test_what_deepspeed_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StrategyError, match="stage must be 2 or 3, got 1"):
         DeepSpeed(stage=1)
+    for precision in ("64-true", "bf16-true", "16-mixed"):
+        with pytest.raises(StrategyError, match=f"strategy.precision={precision}: DeepSpeed learns in float32"):
+            StrategySettings(precision=precision, strategy=DeepSpeed(stage=3))
+    monkeypatch.setattr("troupe.models.strategies.find_spec", lambda name: None)
+    with pytest.raises(DeviceError, match=r"deepspeed_zero2 needs DeepSpeed: pip install 'troupe-rl\[deepspeed\]'"):
+        StrategySettings(accelerator="cpu", devices=2, strategy=DeepSpeed(stage=2)).fabric()
 
 
 @pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed", "bf16-true"])

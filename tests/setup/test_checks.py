@@ -29,9 +29,9 @@ REFUSED = {
         ["scale=paper_8b", "strategy=fsdp2", "strategy.precision=16-mixed"],
         "strategy.precision=16-mixed: fsdp2 has no loss scaling over shards",
     ),
-    "sharded by DeepSpeed": (
-        ["strategy=deepspeed_zero2"],
-        "strategy=deepspeed_zero2: Lightning runs DeepSpeed on CUDA",
+    "adapters sharded by DeepSpeed": (
+        [*LORA, "strategy=deepspeed_zero3"],
+        "policies.tool.tuning=lora: DeepSpeed's ZeRO 3 has one optimizer for a model",
     ),
     "a place": (["+policies.tool.devices=2"], "policies.tool: strategy.devices=2, strategy.num_nodes=1: "),
     "no strategy": (["+strategy.strategy=ddpp"], "strategy: You selected an invalid strategy name"),

@@ -136,7 +136,7 @@ def test_sharding_divides_what_it_shards() -> None:
     )
     n = 4 * whole.parameters
     assert (whole.memory.weights, whole.memory.gradients, whole.memory.optimizer) == (n, n, 2 * n)
-    assert (zero2.memory.weights, zero2.memory.gradients, zero2.memory.optimizer) == (n, n / 4, n / 2)
+    assert (zero2.memory.weights, zero2.memory.gradients, zero2.memory.optimizer) == (n + n / 4, n / 4, n / 2)
     assert zero2.memory.activations == whole.memory.activations
     assert (fsdp2.memory.weights, fsdp2.memory.gradients, fsdp2.memory.optimizer) == (n / 4, n / 4, n / 2)
     # Recomputed: 4 inputs of 128 and one layer's 14 * 128 + 4 * 384, instead of 4 such layers; 8 bytes a number.

@@ -1,4 +1,4 @@
-"""One process of several updates, saves and continuations: `python fsdp2_worker.py FOLDER STRATEGY`.
+"""One process of several updates, saves and continuations: `python sharding_worker.py FOLDER STRATEGY CASE ...`.
 
 FOLDER/STRATEGY_RANK.pt gets, by case, what this process has; FOLDER/STRATEGY-CASE-FORM are what its policies saved.
 """
@@ -22,22 +22,28 @@ from troupe.models.lora_settings import LoraSettings
 from troupe.models.norms import keep_float64
 from troupe.models.policy import PolicyModule
 from troupe.models.pool import Pool
-from troupe.models.strategies import Fsdp2, StrategySettings, launch
+from troupe.models.strategies import DeepSpeed, Fsdp2, StrategySettings, launch
 from troupe.models.tiny import build_model, build_tokenizer
 from troupe.models.train_config import PolicyTrainConfig
 from troupe.models.update_settings import UpdateSettings
+from troupe.models.zero import in_zero3, torch_optimizer
 
-FORMS = ("sharded", "gathered")
+FORMS = {"fsdp2": ("sharded", "gathered"), "single_device": ("gathered",), "zero2": ("sharded",), "zero3": ("sharded",)}
 CASES: dict[str, dict[str, Any]] = {
     "full": {"precision": "64-true"},
     "full32": {"precision": "32-true"},
     "kl": {"precision": "64-true", "kl": 0.1, "gradient_checkpointing": True},
     "lora": {"precision": "64-true", "kl": 0.1, "lora": True},
+    "unclipped32": {"precision": "32-true", "clip_norm": 1e9},
+    "kl32": {"precision": "32-true", "kl": 0.1, "gradient_checkpointing": True},
+    "lora32": {"precision": "32-true", "kl": 0.1, "lora": True},
 }
-POLICIES = {"full": ["p"], "full32": ["p"], "kl": ["p"], "lora": ["p", "q"]}
+POLICIES = {case: ["p", "q"] if "lora" in keys else ["p"] for case, keys in CASES.items()}
 SETTINGS: dict[str, dict[str, Any]] = {
     "fsdp2": {"strategy": Fsdp2(), "devices": 2},
     "single_device": {"devices": 1},
+    "zero2": {"strategy": DeepSpeed(2), "devices": 2},
+    "zero3": {"strategy": DeepSpeed(3), "devices": 2},
 }
 
 
@@ -48,7 +54,15 @@ def base_model(dtype: torch.dtype) -> PreTrainedModel:
     return model.to(dtype)
 
 
-def pool(strategy: str, form: str, precision: str, kl: float = 0.0, lora: bool = False, **keys: Any) -> Pool:
+def pool(
+    strategy: str,
+    form: str,
+    precision: str,
+    kl: float = 0.0,
+    lora: bool = False,
+    clip_norm: float = 0.05,
+    **keys: Any,
+) -> Pool:
     settings = StrategySettings(accelerator="cpu", precision=precision, **SETTINGS[strategy], **keys)
     fabric = settings.fabric()
     ranks = launch(fabric)
@@ -60,7 +74,7 @@ def pool(strategy: str, form: str, precision: str, kl: float = 0.0, lora: bool =
         optimizer=optimizer,
         scheduler=partial(torch.optim.lr_scheduler.LinearLR, start_factor=1.0, end_factor=0.1, total_iters=5),
         temperature=0.7,
-        update=UpdateSettings(max_tokens=40, clip_norm=0.05, mini_batches=2, epochs=2),
+        update=UpdateSettings(max_tokens=40, clip_norm=clip_norm, mini_batches=2, epochs=2),
     )
     model = base_model(torch.float64 if double else torch.float32)
     if settings.gradient_checkpointing:
@@ -86,9 +100,10 @@ def groups(seed: int) -> list[list[Sample]]:
     return [[sample(prompt, advantage) for advantage in (-1.0, 0.0, 1.5)] for prompt in prompts]
 
 
-def local_bytes(values: Any) -> int:
+def local_bytes(values: list[Any]) -> int:
     """What tensors hold in this process."""
     tensors = [value.to_local() if isinstance(value, DTensor) else value for value in values]
+    tensors += [value.ds_tensor for value in values if in_zero3(value)]
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
@@ -99,13 +114,14 @@ async def played(folder: Path, strategy: str, case: str, form: str) -> dict[str,
 
     def note(optimizer: Any, *_: Any) -> None:
         parameters = [each for group in optimizer.param_groups for each in group["params"]]
-        sizes["gradients"] = local_bytes(each.grad for each in parameters)
+        sizes["gradients"] = local_bytes([each.grad for each in parameters])
 
-    ours.policies["p"].learner.optimizer.register_step_pre_hook(note)
+    with torch_optimizer(ours.policies["p"].learner.optimizer) as inner:
+        inner.register_step_pre_hook(note)
     metrics = [await ours.update({name: groups(seed) for name in names}) for seed in (1, 2)]
-    states = ours.policies["p"].learner.optimizer.state.values()
-    sizes["optimizer"] = local_bytes(v for state in states for v in state.values() if torch.is_tensor(v) and v.dim())
-    sizes["weights"] = local_bytes(ours.module.module.model.parameters())
+    states = inner.state.values()
+    sizes["optimizer"] = local_bytes([v for state in states for v in state.values() if torch.is_tensor(v) and v.dim()])
+    sizes["weights"] = local_bytes(list(ours.module.module.model.parameters()))
     for name in names:
         if ours.policies[name].sharded or ours.ranks.first:
             ours.policies[name].save(folder / f"{strategy}-{case}-{form}" / name)
@@ -121,8 +137,11 @@ async def played(folder: Path, strategy: str, case: str, form: str) -> dict[str,
 
 
 if __name__ == "__main__":
-    folder, strategy = Path(sys.argv[1]), sys.argv[2]
-    forms = FORMS if strategy == "fsdp2" else FORMS[1:]
-    found = {f"{case}-{form}": asyncio.run(played(folder, strategy, case, form)) for case in CASES for form in forms}
+    folder, strategy, *cases = Path(sys.argv[1]), *sys.argv[2:]
+    found = {
+        f"{case}-{form}": asyncio.run(played(folder, strategy, case, form))
+        for case in cases
+        for form in FORMS[strategy]
+    }
     rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
     torch.save(found, folder / f"{strategy}_{rank}.pt")
