@@ -115,8 +115,8 @@ def make(name: str, wheels: Sequence[Path] = ()) -> Path:
 def dequantise(
     gguf: Path, out: Path, expected: str | None = None, dtype: torch.dtype = torch.float32, *, tied: bool = False
 ) -> Path:
-    """Write the model in ``gguf`` to the folder ``out`` with weights of ``dtype``, its tokenizer and checksums; what was
-    there is replaced at the end.  ``tied``: see :class:`QuantisedModel`.
+    """Write the model in ``gguf`` to the folder ``out`` with weights of ``dtype``, its tokenizer and checksums; what
+    was there is replaced at the end.  ``tied``: see :class:`QuantisedModel`.
 
     Raises :class:`BaseModelError` where the weights' sha256 is not the ``expected`` one: another version of a library
     computes or writes them otherwise; :class:`AbsentError` without the package ``gguf``.
