@@ -25,8 +25,9 @@ DIRECTIONS = dict.fromkeys([0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x206
 
 
 def visible(text: object) -> str:
-    """``text`` without characters that a terminal would obey: for what models say and files hold, before printing."""
-    return str(text).translate(CONTROLS | DIRECTIONS)
+    """``text`` in whole characters, without those that a terminal would obey: for what models say and files hold,
+    before printing."""
+    return whole_characters(str(text)).translate(CONTROLS | DIRECTIONS)
 
 
 def whole_characters(text: str) -> str:

@@ -35,7 +35,8 @@ def finite(name: str, value: Any) -> float:
     if type(value) is float and math.isfinite(value):  # nearly always
         return value
     number = math.nan
-    if not isinstance(value, str | bytes | bytearray | memoryview):
+    complex_type = str(getattr(value, "dtype", "")).startswith("complex")  # numpy's, of which float() is the real part
+    if not complex_type and not isinstance(value, str | bytes | bytearray | memoryview):
         with suppress(TypeError, ValueError, OverflowError, RuntimeError):  # torch's
             number = float(value)
     if not math.isfinite(number):

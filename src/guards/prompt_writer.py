@@ -157,8 +157,7 @@ def _asked(process: subprocess.Popen[str], question: str) -> Mapping[str, Any]:
 
 
 def _checked(answer: Mapping[str, Any]) -> Mapping[str, Any]:
-    if harm := answer.get("harm"):
-        raise HarmfulTemplateError(harm)
-    if refusal := answer.get("refusal"):
-        raise ChatTemplateError(refusal)
+    for name, kind in (("harm", HarmfulTemplateError), ("refusal", ChatTemplateError)):
+        if reason := answer.get(name):
+            raise kind(reason)
     return answer

@@ -101,6 +101,12 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return made
 
 
+def _line(reason: str) -> str:
+    """Without what a terminal would obey: the template may have chosen the words."""
+    words = " ".join(reason[:LONGEST_REASON].split())
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in words)
+
+
 def main() -> None:
     cpu_s, memory = map(int, sys.argv[1:])
     if sys.platform == "linux":
@@ -122,10 +128,10 @@ def main() -> None:
         except MemoryError:
             answer = {"harm": f"it needs more than {memory >> 20} MiB"}
         except HARM as error:
-            answer = {"harm": f"{type(error).__name__}: {error}"[:LONGEST_REASON]}
+            answer = {"harm": _line(f"{type(error).__name__}: {error}")}
         except Exception as error:  # whatever a template can raise
             kind = "harm" if template is None else "refusal"
-            answer = {kind: (str(error) or type(error).__name__)[:LONGEST_REASON]}
+            answer = {kind: _line(str(error)) or type(error).__name__}
         print(json.dumps(answer), flush=True)
 
 

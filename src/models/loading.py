@@ -28,7 +28,7 @@ from ..rollout.engines.lora import Adapted
 from ..rollout.engines.weight_files import forget_files, note_files
 from .adapters import WEIGHTS, without_peft_warnings
 from .base_models import resolve
-from .reading import reading
+from .reading import check_files, reading
 
 disable_progress_bar()
 
@@ -70,6 +70,7 @@ def load_tokenizer(base: str, *, from_hub: bool = True) -> PreTrainedTokenizerFa
     Raises ``ValueError`` where there is none: of a folder without its files transformers makes one without tokens.
     """
     path = resolve(base)
+    check_files(Path(path))
     with reading():
         tokenizer: PreTrainedTokenizerFast = AutoTokenizer.from_pretrained(
             path, local_files_only=not from_hub, **NO_CODE
@@ -85,6 +86,7 @@ def load_shape(base: str, *, from_hub: bool = True) -> PretrainedConfig:
     Raises ``ValueError``, also for sizes above :data:`MOST`, and where no length of its context is known.
     """
     path, where = resolve(base), {"local_files_only": not from_hub}
+    check_files(Path(path))
     with reading():
         _check_sizes(PretrainedConfig.get_config_dict(path, **where)[0])  # before transformers makes anything of them
         shape = AutoConfig.from_pretrained(path, **where, **NO_CODE)
@@ -170,6 +172,7 @@ def adapter_rank(folder: Path) -> int:
 
 
 def _adapter_settings(folder: Path) -> dict[str, Any]:
+    check_files(folder)
     with reading():
         settings = json.loads((folder / ADAPTER).read_text())
     if not isinstance(settings, dict):

@@ -6,6 +6,7 @@ import pickletools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 from zipfile import ZipFile
@@ -17,12 +18,25 @@ from torch import Tensor
 from ..memory import out_of_memory
 from ..runs.bounded import DEEPEST
 
+LARGEST: Final = 1 << 28
+"""Bytes of a file beside a model's weights; tokenizers have up to 40 million."""
 MOST_VALUES: Final = 1 << 20
 """Values in a file of states, of which a model's parameter has five or so."""
 _CLASSES: Final = re.compile(
     r"collections (OrderedDict|Counter)|torch\._utils _rebuild_(tensor_v2|parameter)|torch \w+Storage"
 )
 """What ``torch.save`` names for tensors and plain data; torch would make others, too, a ``bytearray`` of any size."""
+
+
+def check_files(folder: Path) -> None:
+    """Raise ``ValueError`` for what lies in a model's folder in place of a configuration, a tokenizer or a template and
+    is no file, or larger than :data:`LARGEST`: libraries read it whole."""
+    for file in chain(folder.glob("*"), (folder / "additional_chat_templates").glob("*")):
+        if file.suffix in (".json", ".jinja", ".txt", ".model"):
+            if not file.is_file():
+                raise ValueError(f"{file} is no file")
+            if (size := file.stat().st_size) > LARGEST:
+                raise ValueError(f"{file} has {size} bytes, more than {LARGEST}")
 
 
 @contextmanager

@@ -168,9 +168,14 @@ def _unbroken(line: Series) -> list[list[tuple[float, float, float]]]:
 
 
 def _finite(series: Series) -> Series:
-    points = [point for point in series.points if all(map(math.isfinite, point))]
-    band = [edge for edge in series.band if all(map(math.isfinite, edge))]
+    points = [point for point in series.points if all(map(_drawable, point))]
+    band = [edge for edge in series.band if all(map(_drawable, edge))]
     return replace(series, points=points, band=band)
+
+
+def _drawable(value: float) -> bool:
+    """Whether it is finite, and its distance from others, too."""
+    return abs(value) < 1e300
 
 
 def _hits(chart: Chart, series: Sequence[Series], x_high: float, max_strips: int = 150) -> list[Hit]:

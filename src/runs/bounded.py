@@ -17,6 +17,8 @@ from typing import Any, BinaryIO, Final
 
 import yaml
 
+from ..errors import whole_characters
+
 MOST_BYTES: Final = {".yaml": 1 << 18, ".json": 1 << 25, ".jsonl": 1 << 32}
 """By the ending of a file's name.  YAML takes 20 microseconds and 500 bytes for each value, of 2 bytes at least."""
 LONGEST_LINE: Final = 1 << 28
@@ -26,6 +28,8 @@ DEEPEST: Final = 64
 LONGEST_NUMBER: Final = 300
 """Characters of a number in YAML, whose base may be 60: its value takes time that grows with the square."""
 
+_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
+"""Perhaps half of a surrogate pair, which no table and no page can be written with."""
 _NUMBER: Final = re.compile(r"[-+]?[0-9][0-9a-fA-FxX_:.]*")
 _BRACKETS: Final = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _OTHERS: Final = bytes(code for code in range(256) if code not in _BRACKETS)
@@ -130,10 +134,16 @@ def _check_events(text: str, loader: Any) -> None:
 
 def parse_json(text: str) -> Any:
     """The content of a JSON text.  Raises ``ValueError``, also for numbers that Python does not have, and for what is
-    nested too deep."""
+    nested too deep.  Its texts are in whole characters."""
     if text.count("[") + text.count("{") > DEEPEST:
         outside = "".join(text.replace("\\\\", "").replace('\\"', "").split('"')[::2])  # of strings
         brackets = outside.encode("utf-8", "replace").translate(None, _OTHERS)
         if any(depth > DEEPEST for depth in accumulate(map(_BRACKETS.__getitem__, brackets))):
             raise ValueError(f"it is nested deeper than {DEEPEST}")
-    return json.loads(text)
+    content = json.loads(text)
+    if (
+        _HALF.search(text)
+        and (whole := whole_characters(written := json.dumps(content, ensure_ascii=False))) != written
+    ):
+        content = json.loads(whole)
+    return content

@@ -42,6 +42,12 @@ def test_every_status(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ]
 
 
+def test_a_name_of_a_folder_may_be_no_text(tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str]) -> None:
+    disk.run(tmp_path / os.fsdecode(b"a\xff"), disk.config(), None)
+    main([str(tmp_path)])
+    assert "a\ufffd  killed" in capsys.readouterr().out
+
+
 def test_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main([str(runs / "a"), str(runs / "deep"), "--json"])
     first, second = map(json.loads, capsys.readouterr().out.splitlines())

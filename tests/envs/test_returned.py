@@ -68,6 +68,7 @@ async def step(**returns: Any) -> StepResult:
         ({"team": torch.tensor(NAN)}, r"the team reward must be a finite number, got tensor\(nan\)"),
         ({"team": 10**400}, "the team reward must be a finite number, got 1000"),
         ({"team": 1j}, "the team reward must be a finite number, got 1j"),
+        ({"team": np.complex64(1 + 5j)}, "the team reward must be a finite number, got np.complex64"),
         ({"local": both(-INF)}, "the local reward of low must be a finite number, got -inf"),
         ({"local": both(None)}, "the local reward of low must be a finite number, got None"),
         ({"local": {"high": 1.0}}, "local must hold the rewards of the agents that acted, got {'high': 1.0}"),

@@ -1,6 +1,7 @@
 """Files of models and states that are made to harm: one error that names the fault, and little memory."""
 
 import json
+import os
 import resource
 import struct
 import zipfile
@@ -118,6 +119,24 @@ def test_configurations(folder: Path, case: str) -> None:
     with pytest.raises(ValueError, match=message):
         load_model(str(folder))
     assert peak_mib() - before < 64
+
+
+PLACES = ["config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"]
+
+
+@pytest.mark.parametrize("name", [*PLACES, "adapter_config.json", "additional_chat_templates/a.jinja"])
+def test_files_beside_the_weights_that_are_too_large_or_none(folder: Path, name: str) -> None:
+    (folder / name).parent.mkdir(exist_ok=True)
+    with (folder / name).open("wb") as file:
+        file.truncate(40 << 30)
+    for load in (load_model, load_shape, load_tokenizer):
+        with pytest.raises(ValueError, match=f"{name} has {40 << 30} bytes, more than"):
+            load(str(folder))
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    for load in (load_shape, load_tokenizer):
+        with pytest.raises(ValueError, match=f"{name} is no file"):
+            load(str(folder))
 
 
 @pytest.mark.parametrize("text", ["[]", '{"a":' * 200_000, "9" * 5000, "\x00"])

@@ -63,7 +63,8 @@ def test_strips_cover_the_whole_width_and_are_bounded() -> None:
 
 
 def test_what_is_not_finite_is_left_out() -> None:
-    drawing = draw(Chart("t", [Series("a", [(1, 1.0), (2, math.nan), (3, math.inf), (4, 2.0)]), Series("b", [])]))
+    points = [(1, 1.0), (2, math.nan), (3, math.inf), (3, 1.7e308), (3, -1.7e308), (4, 2.0)]
+    drawing = draw(Chart("t", [Series("a", points), Series("b", [])]))
     assert drawing is not None
     assert [mark.name for mark in drawing.marks] == ["a"]
     assert drawing.marks[0].line == "M250.0 500.0 L1000.0 0.0"

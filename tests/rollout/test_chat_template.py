@@ -260,6 +260,12 @@ OTHER = (
 )
 
 
+def test_what_a_template_refuses_is_a_line_that_a_terminal_only_shows(reader: PreTrainedTokenizerFast) -> None:
+    reader.chat_template = "{{ raise_exception('\x1b[31mno\n\nerror: \u202eyes') }}"
+    with pytest.raises(ChatTemplateError, match=r"^�\[31mno error: �yes$"):
+        written(reader, [{"role": "user", "content": "hi"}], None, {})
+
+
 @pytest.mark.parametrize("template", [prompt_writer.RAW, CLOSED, OPEN, QWEN3, LLAMA3, SMOLLM2, OTHER, GEMMA])
 def test_prompts_are_those_of_transformers(template: str) -> None:
     tokenizer = qwen3_tokenizer(template)

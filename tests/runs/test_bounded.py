@@ -1,6 +1,7 @@
 """Hostile files of a run: refused by name, before they take time or memory."""
 
 import json
+import math
 import os
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,15 @@ def test_json_that_is_nested_too_deep() -> None:
     for text in ("[" * 65, '{"a":' * 65, "[" * 65 + "]" * 65, '["\\\\",' * 65, '["\\"",' * 65, '["]]]]",' * 65):
         with pytest.raises(ValueError, match="nested deeper than 64"):
             parse_json(text)
+
+
+def test_json_is_in_whole_characters() -> None:
+    """No table, page or terminal takes half of a surrogate pair; two halves are one character."""
+    assert parse_json(r'{"a\ud800": ["\udc00x", 1, null, NaN]}') == {
+        "a\ufffd": ["\ufffdx", 1, None, pytest.approx(math.nan, nan_ok=True)]
+    }
+    content = {"a": ["\U0001f642", r"\ud800", "\u00e9"]}
+    assert parse_json(json.dumps(content)) == content
 
 
 @pytest.mark.parametrize("text", ["[" * 900, "\\", '"', "\\\\", '\\"[', "[]" * 400])

@@ -30,6 +30,8 @@ def test_metrics_are_a_table_by_iteration(run_dir: Path, rows: list[dict[str, An
     assert list(metrics.index) == [1, 2, 3] and metrics.index.name == "iteration"
     assert metrics["rollout/turns"].tolist() == [row["rollout/turns"] for row in rows]
     assert metrics["eval/success"].isna().tolist() == [True, False, True]
+    (run_dir / "metrics.jsonl").write_text('{"iteration": 1, "a\\ud800": "b\\ud800"}')
+    assert "a\ufffd" in str(Run(run_dir).metrics)
     (run_dir / "metrics.jsonl").write_text("")
     assert Run(run_dir).metrics.empty
 

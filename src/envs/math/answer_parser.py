@@ -47,6 +47,8 @@ NORMALIZATIONS = (
     (r"\^\s*(?:\{\s*\\circ\s*\}|\\circ(?![a-zA-Z]))|°", ""),
     (r"\\\$|\$", ""),
     (r"−|–", "-"),
+    (r"±", r"\\pm "),
+    (r"·|⋅", r"\\cdot "),
     (r"×", r"\\times "),
     (r"÷", r"\\div "),
     (r"π", r"\\pi "),
@@ -54,16 +56,17 @@ NORMALIZATIONS = (
     (r"√\s*(\d+)", r"\\sqrt{\1}"),
     (r"√\s*\(", r"\\sqrt("),
     (r"∪", r"\\cup "),
+    (r"\\(?:mathrm|operatorname)\s*\{\s*([eixyzn])\s*\}", r" \1"),
+    (r"\\(?:mathrm|operatorname|text)\s*\{\s*((?:arc)?(?:sin|cos|tan)|cot|sec|csc|log|ln|exp)\s*\}", r"\\\1 "),
 )
+"""The last two: letters and functions in upright type are no words."""
 UNITS = (
     "degrees? minutes? min hours? hrs? seconds? sec days? weeks? years? months? cents? dollars? euros? meters? metres? "
     "km/h mph km cm mm miles? feet foot ft inch(?:es)? kg grams? units? square cubic liters? litres? points? people "
     "percent"
 ).split()
 _UNIT = re.compile(rf"(?<=[\d}}\s)])\s*\b(?:{'|'.join(UNITS)})\b\.?(?:\s*\^\s*(?:\d|\{{\d\}}))?", re.IGNORECASE)
-_WORDS = re.compile(
-    r"\\(?:text|mathrm|textbf|textit|operatorname|mbox|mathit)\s*\{([^{}]*)\}(?:\s*\^\s*(?:\d|\{\d\}))?"
-)
+_WORDS = re.compile(r"\\(?:text|mathrm|textbf|textit|operatorname|mbox|mathit)\s*\{([^{}]*)\}(\s*\^\s*(?:\d|\{\d\}))?")
 SCALES = {
     "dozen": 12,
     "hundred": 100,
@@ -85,7 +88,8 @@ _CHANGING = re.compile(
 )
 """A remark that makes another answer of the number before it."""
 _MARKED = re.compile(
-    r"(?<![\d.])[1-9]\d{0,2}(?:(?:,\s*\\!|\{,\}(?:\\!)?|\\[,! ]|[~\u00a0\u2007\u2009\u202f])\s*\d{3})+(?!\d)", re.ASCII
+    r"(?<![\d.])[1-9]\d{0,2}(?:(?:,\s*\\!|\{,\}(?:\\!)?|\\[,! ]|['\u2019~\u00a0\u2007\u2009\u202f])\s*\d{3})+(?!\d)",
+    re.ASCII,
 )
 """Groups of digits, apart by what separates nothing else."""
 _GROUPED = re.compile(r"(?<![\d.])[1-9]\d{0,2}((?:,\d{3})+|(?:\s\d{3})+)(?!\d)", re.ASCII)
@@ -93,10 +97,12 @@ _GROUPED = re.compile(r"(?<![\d.])[1-9]\d{0,2}((?:,\d{3})+|(?:\s\d{3})+)(?!\d)",
 _THOUSANDS = re.compile(r"([^,;()\[\]{}]*(?<![\d.]))([1-9]\d{0,2}(?:,\d{3})+)(?!\d)([^,;]*)", re.ASCII)
 """An answer with one number with commas."""
 _ARGUMENT = re.compile(r"(?<!\\)\{[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?\}", re.ASCII)
-_APART = re.compile(r"(?<![\d.^_])\d[\d.]*\s+[\d.]", re.ASCII)
-"""Two numbers without a sign between them."""
+_APART = re.compile(r"(?<![\d.^_])\d[\d.]*(?:\s+|['\u2019]+\s*)[\d.]", re.ASCII)
+"""Two numbers without a sign between them, or feet and inches."""
+_GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
+_ARGUMENT_OF_TEX = re.compile(rf"\s*(?:({_GROUP})|(\\pi(?![a-zA-Z])|[a-zA-Z\d]))", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)", re.ASCII)
-_REPEATING = re.compile(r"([+-]?)(\d*)\.(\d*)\\overline\{(\d+)\}", re.ASCII)
+_REPEATING = re.compile(r"([+-]?)(\d*)\.(\d*)\\(?:overline|bar|dot)\s*(?:\{(\d+)\}|(\d))", re.ASCII)
 _MIXED = re.compile(r"([+-]?)(\d+)\s*(?:\\frac\{(\d+)\}\{(\d+)\}|\s(\d+)/(\d+))", re.ASCII)
 _FRACTION = re.compile(r"([+-]?)(?:\\frac\{([+-]?\d+)\}\{([+-]?\d+)\}|(\d+)\s*/\s*(\d+))", re.ASCII)
 
@@ -152,21 +158,31 @@ def normalize(text: str) -> str:
     text = _UNIT.sub(" ", text)
     text = re.sub(r"\b(?:and|or)\b", " , ", text)
     text = re.sub(r"(?<!\.)\.$", "", re.sub(r",\s*,", ",", text).strip()).strip()  # the end of a sentence
-    text = re.sub(r"\\(frac|binom)\s*(\d)\s*(\d)", r"\\\1{\2}{\3}", text)
-    text = re.sub(r"\\(frac|binom)\s*(\d)\s*\{", r"\\\1{\2}{", text)
-    text = re.sub(r"(\\(?:frac|binom)\s*\{[^{}]*\})\s*(\d)", r"\1{\2}", text)
-    return re.sub(r"\\sqrt\s*(\d)", r"\\sqrt{\1}", text)
+    return _in_groups(text)
+
+
+def _in_groups(text: str) -> str:
+    r"""``text`` with each argument of a command in a group, as TeX reads \frac12, \frac\pi2 and \sqrt x."""
+    for name in reversed([*re.finditer(r"\\(frac|binom|sqrt)(?![a-zA-Z])", text)]):  # the inner ones first
+        end = name.end()
+        for _ in range(1 if name[1] == "sqrt" else 2):
+            if not (argument := _ARGUMENT_OF_TEX.match(text, end)):
+                break
+            group = argument[1] or f"{{{argument[2]}}}"
+            text, end = text[:end] + group + text[argument.end() :], end + len(group)
+    return re.sub(rf"\^\s*(\\frac{_GROUP}{_GROUP})", r"^{\1}", text)
 
 
 def _word(match: re.Match[str]) -> str:
-    """Words in an answer stay where they join answers, replace or multiply figures; a remark after figures is dropped.
+    """Words in an answer stay where they join answers, replace or multiply figures, and so do signs; a remark after
+    figures is dropped.
 
     Raises :class:`Unreadable` for one that changes what the figures mean.
     """
     word = match.group(1).strip()
     before = match.string[: match.start()].rstrip()
-    if not before or before[-1] not in _ENDS or word in ("and", "or"):
-        return f" {word} "
+    if not before or before[-1] not in _ENDS or word in ("and", "or") or not any(map(str.isalpha, word)):
+        return f" {word}{match[2] or ''} "
     word = "thousand" if word == "k" else word
     scale = re.match(rf"(?:\s*{_SCALE}\b)*", word, re.IGNORECASE)
     if _CHANGING.search(word) or re.search(rf"\b{_SCALE}\b", word[scale.end() if scale else 0 :], re.IGNORECASE):
@@ -326,7 +342,7 @@ def numeral(text: str) -> Fraction | None:
     if _DECIMAL.fullmatch(text):
         return Fraction(text)
     if match := _REPEATING.fullmatch(text):
-        sign, integer, fixed, period = match.groups()
+        sign, integer, fixed, period = *match.groups()[:3], match[4] or match[5]
         value = Fraction(int(integer or 0)) + Fraction(int(fixed or 0), 10 ** len(fixed))
         value += Fraction(int(period), (10 ** len(period) - 1) * 10 ** len(fixed))
         return -value if sign == "-" else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from .expressions import equal_expressions, proportional
@@ -142,7 +143,7 @@ def _equal_relations(answer: Tree, expected: Tree) -> bool:
     is_name_equation = [tree[0] == "rel" and tree[1] == ["="] and _is_name(tree[2]) for tree in (answer, expected)]
     if all(is_name_equation):
         return _equal_name_equations(answer, expected)
-    if is_name_equation[0] and expected[0] != "rel":
+    if answer[:2] == ["rel", ["="]] and expected[0] != "rel" and _is_label(answer[2]):
         return _equal(_plain(answer[3]), expected)
     if is_name_equation[1] and answer[0] != "rel":
         return _equal(answer, _plain(expected[3]))
@@ -153,10 +154,17 @@ def _equal_relations(answer: Tree, expected: Tree) -> bool:
     return answer[1] == expected[1] and _equal_in_order(answer[2:], expected[2:])
 
 
+def _is_label(tree: Tree) -> bool:
+    """Whether a side of an answer only names the other: a name, AB or area, f(2), or (x, y), whose order is known."""
+    if tree[0] == "tuple":
+        return all(part[0] == "sym" for part in tree[1:]) and all(a < b for a, b in pairwise(tree[1:]))
+    return tree[0] == "apply" or (tree[0] == "text" and tree[1].isalpha()) or _is_name(tree)
+
+
 def _is_name(tree: Tree) -> bool:
     """Whether a side of an equation only names the other: x, f(x), or a product of symbols such as an angle's name."""
     if tree[0] == "mul":
-        return all(_is_name(part) or part[0] == "const" for part in tree[1:])
+        return all(_is_name(part) or part in (["const", "e"], ["const", "i"]) for part in tree[1:])
     return tree[0] == "sym" or (tree[0] == "apply" and all(part[0] == "sym" for part in tree[2:]))
 
 

@@ -100,7 +100,7 @@ class Printed:
         if not isinstance(node.op, ast.BitOr | ast.BitAnd) and {"set", "tuple"} & {left[0], right[0]}:
             raise Unreadable("arithmetic with several numbers")  # or a group of LaTeX, as in sqrt(2)^{3}
         if isinstance(node.op, ast.Add):
-            return ["add", left, right]
+            return left if right == ["mul", ["int", 0], ["const", "i"]] else ["add", left, right]
         if isinstance(node.op, ast.Sub):
             return ["add", left, _negative(right)]
         if isinstance(node.op, ast.Mult):

@@ -251,6 +251,52 @@ SAME: dict[str, tuple[list[str], list[str]]] = {
     "5.1": (["5.1."], ["5.1...", "5.1\\ldots", "5.1\\cdots", "5.1. . ."]),
     "\\frac{3}{10}": (["0.3"], ["0.3\\ldots", "0.3...", "\\frac{1}{3.3\\ldots}"]),
     "\\sqrt{8}": (["2\\sqrt{2}."], ["2\\sqrt{2}\\ldots", "2\\sqrt{2}..."]),
+    # letters and functions in upright type
+    "5i": (["5\\mathrm{i}", "5\\operatorname{i}"], ["5", "5\\text{ cm}", "\\mathrm{i}^5"]),
+    "2+3i": (["2+3\\mathrm{i}"], ["2+3", "2+3\\mathrm{e}"]),
+    "e^2": (["\\mathrm{e}^2", "\\mathrm{e}^{2}"], ["\\mathrm{e}", "\\mathrm{e}^3"]),
+    "5\\sin x": (["5\\operatorname{sin}(x)", "5\\mathrm{sin}\\,x"], ["5x", "5\\operatorname{cos}(x)", "5"]),
+    "5x": (["5\\mathrm{x}", "5·x"], ["5", "5\\operatorname{sin}(x)", "5\\mathrm{x}^2"]),
+    # names before a value
+    "9": (
+        ["AB = 9", "\\text{Area} = 9", "f(2) = 9", "\\mathrm{AB}=9", "xy = 9", "9\\text{.}"],
+        [
+            *(
+                "\\pi x = 9",
+                "\\pi r = 9",
+                "2x = 9",
+                "x + y = 9",
+                "9\\text{+}",
+                "9\\text{!}",
+                "9\\text{3}",
+                "9'3",
+                "9\\text{ }^2",
+            ),
+            *("AB = 8", "AB \\neq 9", "AB > 9"),
+        ],
+    ),
+    "(5,3)": (
+        ["(x,y)=(5,3)", "(a, b) = (5, 3)"],
+        ["(y,x)=(5,3)", "(x,y)=(3,5)", "(x,x)=(5,3)", "(1,2)=(5,3)", "x=(5,4)"],
+    ),
+    # arguments of commands without groups
+    "\\frac{\\pi}{2}": (["\\frac\\pi2", "\\frac{\\pi}2", "\\frac\\pi{2}"], ["\\frac2\\pi", "\\frac\\pi{12}"]),
+    "\\frac{x}{2}": (["\\frac x2", "\\frac x{2}"], ["\\frac 2x", "\\frac x{12}"]),
+    "\\frac{\\sqrt{2}}{3}": (
+        ["\\frac{\\sqrt{2}}3", "\\frac{\\sqrt2}3", "\\frac{2^\\frac12}3"],
+        ["\\frac{\\sqrt23}3", "\\frac3{\\sqrt2}"],
+    ),
+    "\\sqrt{\\frac{1}{x}}": (
+        ["\\sqrt{\\frac1x}", "\\frac1{\\sqrt x}", "\\frac{1}{\\sqrt x}"],
+        ["\\sqrt x", "\\frac1x"],
+    ),
+    # other digits
+    "\\frac{1}{3}": (
+        ["0.\\bar3", "0.\\bar{3}", "0.\\dot{3}", "0.\\overline 3"],
+        ["0.\\bar{33", "0.3", "0", "0.\\bar{30}", "0.(3)"],
+    ),
+    "12345": (["12'345", "12\u2019345", "(12345+0j)"], ["123'45", "12'34'5", "12345j", "(12345+1j)", "(0+12345j)"]),
+    "\\{-1, 1\\}": (["±1"], ["1", "-1", "±2"]),
 }
 
 
