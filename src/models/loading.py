@@ -40,6 +40,7 @@ WEIGHTS_ALONE = {**NO_CODE, "use_safetensors": True}
 MOST = {
     **{"num_hidden_layers": 1 << 10, "num_attention_heads": 1 << 12, "num_experts": 1 << 12},
     **{"hidden_size": 1 << 18, "intermediate_size": 1 << 20, "vocab_size": LARGEST_VOCABULARY},
+    **{"head_dim": 1 << 13, "num_key_value_heads": 1 << 12, "num_labels": 1 << 16},
     "max_position_embeddings": 1 << 24,
 }
 """The largest sizes in a model's configuration: even without weights, larger ones take gigabytes and minutes."""

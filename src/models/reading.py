@@ -20,6 +20,8 @@ from ..runs.bounded import DEEPEST
 
 LARGEST: Final = 1 << 28
 """Bytes of a file beside a model's weights; tokenizers have up to 40 million."""
+CONFIGURATIONS: Final = dict.fromkeys(("config.json", "generation_config.json", "adapter_config.json"), 1 << 20)
+"""Bytes of each, which have a hundredth of that; transformers takes minutes for long lists in them."""
 MOST_VALUES: Final = 1 << 20
 """Values in a file of states, of which a model's parameter has five or so."""
 _CLASSES: Final = re.compile(
@@ -30,13 +32,13 @@ _CLASSES: Final = re.compile(
 
 def check_files(folder: Path) -> None:
     """Raise ``ValueError`` for what lies in a model's folder in place of a configuration, a tokenizer or a template and
-    is no file, or larger than :data:`LARGEST`: libraries read it whole."""
+    is no file, or too large: libraries read it whole."""
     for file in chain(folder.glob("*"), (folder / "additional_chat_templates").glob("*")):
         if file.suffix in (".json", ".jinja", ".txt", ".model"):
             if not file.is_file():
                 raise ValueError(f"{file} is no file")
-            if (size := file.stat().st_size) > LARGEST:
-                raise ValueError(f"{file} has {size} bytes, more than {LARGEST}")
+            if (size := file.stat().st_size) > (most := CONFIGURATIONS.get(file.name, LARGEST)):
+                raise ValueError(f"{file} has {size} bytes, more than {most}")
 
 
 @contextmanager
