@@ -105,7 +105,7 @@ def test_control_characters_are_seen(run_dir: Path, tree: Build, lines: Build) -
     lines(run_dir / "episodes" / "train_00000.jsonl", [tree("a\x00", 0, said="\x1b[2J\ud800")])
     (kept, *_) = trees_of(explored(run_dir))
     candidate = kept["nodes"][0]["candidates"][0]
-    assert (kept["task_id"], candidate["text"], candidate["tokens"]) == ("a␀", "␛[2J\ud800", ["␛[2J\ud800"])
+    assert (kept["task_id"], candidate["text"], candidate["tokens"]) == ("a␀", "␛[2J\ufffd", ["␛[2J\ufffd"])
 
 
 def test_what_cannot_be_shown_is_named(run_dir: Path, tree: Build, lines: Build) -> None:
