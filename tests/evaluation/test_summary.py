@@ -71,6 +71,12 @@ def test_one_sample_has_no_pass_at_k_and_three_have_two_and_three() -> None:
     assert [key for key in three if "@" in key and "ci95" not in key] == ["avg@3", "pass@2", "pass@3"]
 
 
+def test_a_task_that_lost_a_sample_is_in_no_pass_at_k() -> None:
+    won, lost = EpisodeResult("a", True, 1), EpisodeResult("b", False, 0, lost="world")
+    summary = summarise_samples([[won, EpisodeResult("b", True, 1)], [won, lost]])
+    assert (summary["avg@2"], summary["pass@2"], summary["lost_episodes"]) == (1.0, 1.0, 1)
+
+
 def test_pass_at_the_ks_that_are_asked_for() -> None:
     won, lost = EpisodeResult("a", True, 1), EpisodeResult("a", False, 1)
     asked = summarise_samples([[won], [lost], [lost], [lost]], ks=(1, 3, 10))  # 10: of another condition

@@ -178,15 +178,17 @@ async def test_several_steps_compare_with_the_updates_start(
 ) -> None:
     given, epochs, sgd = groups(), 3, partial(torch.optim.SGD, lr=0.1)
     ours = full_policy(tiny(dtype), mini_batches=2, epochs=epochs, seed=5, optimizer=sgd)
-    stats = await learn(ours, given)
+    versions = range(2 if dtype == torch.float64 else 1)  # further steps take roundings of float32 too far apart
+    stats, *_ = [await learn(ours, given) for _ in versions]
 
     model = tiny(dtype)
-    parts = mini_batches(given, 2, Random("5/p/0"))  # the split itself is test_packing's subject
-    olds = [[plain_logprobs(model, s, TEMPERATURE).detach() for s in part] for part in parts]
     optimizer = sgd(model.parameters())
-    for _ in range(epochs):
-        for part, old in zip(parts, olds, strict=True):
-            plain_step(model, optimizer, part, old, plain_logprobs, 0.0, 1e9)
+    for version in versions:
+        parts = mini_batches(given, 2, Random(f"5/p/{version}"))  # the split itself is test_packing's subject
+        olds = [[plain_logprobs(model, s, TEMPERATURE).detach() for s in part] for part in parts]
+        for _ in range(epochs):
+            for part, old in zip(parts, olds, strict=True):
+                plain_step(model, optimizer, part, old, plain_logprobs, 0.0, 1e9)
 
     assert distance(weights_of(model_of(ours)), weights_of(model), weights_of(tiny(dtype))) <= TOLERANCE[dtype]
     assert stats["clipped_share"] > 0.1

@@ -5,6 +5,8 @@ import fcntl
 import os
 import time
 
+import pytest
+
 from troupe.sandbox.drain import Drain
 
 
@@ -29,3 +31,13 @@ async def test_a_byte_at_a_time_does_not_keep_the_loop_busy() -> None:
     seconds = await write(drain, 164, 1)
     drain.close()
     assert drain.data == b"x" * 164 and seconds > 0.4
+
+
+@pytest.mark.parametrize(("size", "calls"), [(1000, 0), (1001, 1)])
+async def test_it_overflows_above_the_limit(size: int, calls: int) -> None:
+    overflows: list[None] = []
+    drain = Drain(500, 1000, lambda: overflows.append(None))
+    await write(drain, 1, size)
+    drain.close()
+    assert (drain.overflowed, len(overflows)) == (calls > 0, calls)
+    assert drain.truncated and drain.data == b"x" * 500

@@ -79,6 +79,14 @@ async def test_a_dead_worker_is_replaced_and_the_run_repeated(nothing_left: None
         assert sandbox.restarts == 1
 
 
+async def test_a_program_that_fails_is_run_once() -> None:
+    async with LocalSandbox(1) as sandbox:
+        [worker] = sandbox._idle
+        runs = worker._run
+        assert (await sandbox.run(Job("1 / 0"))).verdict == "crash"
+        assert worker._run == runs + 1
+
+
 async def test_a_worker_that_always_dies_is_infra(nothing_left: None) -> None:
     async with LocalSandbox(1) as sandbox:
 

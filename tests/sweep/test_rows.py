@@ -64,3 +64,11 @@ def test_without_its_episodes_a_run_gives_no_interval(disk: Any, tmp_path: Path)
     (setting,) = aggregate([row_of(job, run, "finished"), all_rows[1]])
     assert (setting["n"], setting["after_mean"], setting["after_low"]) == (2, pytest.approx(0.45), None)
     assert setting["before_low"] is not None
+
+
+def test_runs_that_never_reach_the_threshold_count_in_the_median(disk: Any, tmp_path: Path) -> None:
+    three = rows(disk, tmp_path, [4, 5, 6])
+    for reached, median in (((100, None, 300), 300), ((100, None, None), None), ((100, 200, None), 200)):
+        (setting,) = aggregate(row | {"to_threshold": value} for row, value in zip(three, reached, strict=True))
+        assert setting["to_threshold"] == median
+        assert setting["reached"] == sum(value is not None for value in reached)

@@ -126,6 +126,10 @@ def test_two_metrics_of_the_same_runs() -> None:
 def test_a_setting_without_a_seed_of_the_other_is_undecided() -> None:
     (judged,) = judge([Claim(**CLAIM)], [row("a", 0, 0.9), row("a", 1, 0.9), row("b", 0, 0.5), row("b", 2, 0.5)])
     assert judged["why"] == "1 of 2 pairs finished"
+    three = rows([0.10, 0.11, 0.12])
+    for fewer in (three[1:], three[:-1]):  # of one side two seeds, of the other three
+        (judged,) = judge([Claim(**CLAIM)], fewer)
+        assert (judged["verdict"], judged["why"]) == ("undecided", "2 of 3 pairs finished")
 
 
 def test_stale_runs_are_said() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from troupe.algorithms.credit.checks import CreditError
+from troupe.algorithms.credit.dr_mas import DrMas
 from troupe.algorithms.credit.grpo import Grpo, MasGrpo
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 
@@ -50,7 +51,7 @@ def test_mas_grpo_compares_messages() -> None:
     ]
 
 
-@pytest.mark.parametrize("rule", [Grpo, MasGrpo])
+@pytest.mark.parametrize("rule", [Grpo, MasGrpo, DrMas])
 def test_tasks_are_groups_of_their_own(rule: type[Grpo] | type[MasGrpo]) -> None:
     alone = [chain(1, ["tool", "plan"]), chain(0.2, ["tool", "plan"], sample=1)]
     rule()(alone)

@@ -91,6 +91,9 @@ async def test_branches_are_drawn_over_all_steps_but_the_first(play: Play) -> No
     episodes, _ = await play(lambda prompt, row, seed: "", world, sampler, tasks)
     depths = Counter(len(n.path) for e in episodes for n in e.nodes if n.path and len(n.candidates) > 1)
     assert set(depths) == {1, 2, 3} and min(depths.values()) > 10
+    branching = [{n.path for n in e.nodes if n.path and len(n.candidates) > 1} for e in episodes]
+    lengths = [[{len(path) for path in paths if path[0] == tree} for tree in (0, 1)] for paths in branching]
+    assert any(one != other for one, other in lengths)  # each tree by itself
 
 
 async def test_all_branches_leave_at_the_second_step(play: Play) -> None:

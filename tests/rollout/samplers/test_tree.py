@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Any
 
@@ -238,6 +239,8 @@ async def test_an_episode_ends_where_the_mean_reward_is_high_enough(play: Play) 
     assert episode.outcomes == [Outcome(success=False, turns=0, team_return=0.0)]
     (longer,), _ = await play(SCRIPT, sampler=TreeSampler(k=4, stop_above=0.29))
     assert len(longer.nodes) == 4
+    (failed,), _ = await play(by_agent(tool=[""] * 4, plan=[""] * 4), sampler=TreeSampler(k=4, stop_above=0.0))
+    assert len(failed.nodes) == 8  # a mean of exactly stop_above does not exceed it
 
 
 async def test_states_are_kept(play: Play) -> None:
@@ -268,6 +271,25 @@ async def test_agents_that_act_at_once_are_tried_together(play: Play, duet: Team
     assert (episode.env_steps, len(engine.requests)) == (6, 4)
     with pytest.raises(ValueError, match=r"algorithm\.sampler\.k_by_agent: tool, plan act at once"):
         await play(script, world=duet, tasks=tasks, sampler=TreeSampler(k=3, k_by_agent={"plan": 2}))
+
+
+async def test_the_best_mean_over_agents_continues(play: Play) -> None:
+    class Paid(Duet):
+        async def step(self, actions: Mapping[str, str]) -> StepResult:
+            return replace(await super().step(actions), local={agent: len(each) for agent, each in actions.items()})
+
+        def fork(self) -> "Paid":
+            copy = Paid()
+            copy.turn = self.turn
+            return copy
+
+    def script(prompt: str, row: int, seed: int) -> str:
+        return ["R R R R", "R R"][row] if prompt.startswith("tool") else ["", "R R R"][row]
+
+    world = Paid()
+    (episode,), _ = await play(script, world=world, tasks=world.tasks("train", 1, 0), sampler=TreeSampler(k=2))
+    assert [[c.local for c in node.candidates] for node in episode.nodes[:2]] == [[7, 3], [0, 5]]
+    assert continued(episode.nodes[0]) == continued(episode.nodes[1]) == [1]
 
 
 # ---- the team's reward at the end of a turn --------------------------------------------------------------------------
