@@ -163,7 +163,7 @@ def test_the_cost_of_several_tables_is_summed(
     words = ["seeds=1", "dry_run=true", f"finished={folder / 'writing_laptop.jsonl'}"]
     assert run(["table=all", *words]) == 0
     out = capsys.readouterr().out
-    assert "turns, sokoban: 2 runs, 0 finished, 2 to run" in out and not Path("runs").exists()
+    assert "turns, sokoban: 3 runs, 0 finished, 3 to run" in out and not Path("runs").exists()
     assert out.count("of which none was measured yet: at most 12,000 completions each") >= 4
     *_, total = out.strip().splitlines()
     assert total.startswith("all tables, runs that several of them share counted once: ")
