@@ -163,7 +163,7 @@ def test_a_users_folder_is_checked_too(tmp_path: Path) -> None:
 def test_a_file_that_nobody_has_is_named(tmp_path: Path) -> None:
     (tmp_path / "scale").mkdir()
     (tmp_path / "scale" / "mine.yaml").write_text("# @package _global_\ndefaults: [figures@_global_: laptop]\n")
-    with pytest.raises(ConfigError, match=r"policy/mine\.yaml is in no folder of configurations\. Known: frozen"):
+    with pytest.raises(ConfigError, match=r"policy/mine\.yaml is in no folder of configurations\. Known: coder, "):
         check_command_line("train", ["--config-dir", str(tmp_path), "scale=mine"])
 
 
