@@ -160,7 +160,8 @@ class Learner(OptimizerSteps):
         for batch, members, drift in self._within_memory(drifts):
             if _counts(members):  # else idle
                 ratio, corrected = self.objective.importance(drift)
-                stats.add_drift(members, drift, batch.mask, ratio, corrected, batch.weights)
+                places = [*map(stats.place, members)]
+                stats.mismatch.add(places, drift, batch.mask, ratio, corrected, batch.weights)
         self.module.train()
 
     def reference_logprobs(self, samples: Sequence[Sample]) -> list[tuple[float, ...]]:
@@ -279,7 +280,7 @@ class Learner(OptimizerSteps):
             stats.add_batch(output)
             if count_mismatch:
                 ratio, corrected = self.objective.importance(output.drift)
-                stats.add_drift(members, output.drift, batch.mask, ratio, corrected)
+                stats.mismatch.add([*map(stats.place, members)], output.drift, batch.mask, ratio, corrected)
         loss = self.ranks.total({"loss": loss}, self.fabric.device)["loss"]
         if not math.isfinite(loss):
             self._refuse("loss", loss)

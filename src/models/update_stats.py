@@ -133,7 +133,7 @@ class UpdateStats:
     ) -> None:
         self.groups, self.learning_rate, self.device = groups, learning_rate, device
         self.version, self._samples = version, [sample for group in groups for sample in group]
-        self.mismatch = MismatchStats(map(self._place, self._samples), device)
+        self.mismatch = MismatchStats(map(self.place, self._samples), device)
         self._sums = dict.fromkeys(TOKEN_SUMS, 0.0)
         self._losses = self._norms = self._steps = 0.0
         self._started = time.perf_counter()
@@ -144,21 +144,10 @@ class UpdateStats:
         for name, value in zip(TOKEN_SUMS, values, strict=True):
             self._sums[name] += value
 
-    def add_drift(
-        self,
-        samples: Sequence[Sample],
-        drift: Tensor,
-        mask: Tensor,
-        ratio: Tensor,
-        corrected: Tensor,
-        counts: Tensor | None = None,
-    ) -> None:
-        """The drift of a micro-batch, as :meth:`MismatchStats.add` takes it: that of older versions is the policy's
-        own, and no mismatch of engine and learner.
+    def place(self, sample: Sample) -> Place:
+        """Where the drift of ``sample`` counts in ``mismatch``: that of older versions is the policy's own, and no
+        mismatch of engine and learner.
         """
-        self.mismatch.add([self._place(sample) for sample in samples], drift, mask, ratio, corrected, counts)
-
-    def _place(self, sample: Sample) -> Place:
         return STALE if self._age(sample) else (sample.agent, sample.turn)
 
     def _age(self, sample: Sample) -> int:
