@@ -39,11 +39,15 @@ HAS = {
     "couplet": ["laptop"],
     "signalling": ["laptop"],
     "delegation": ["laptop"],
+    "code": ["laptop", "coder", "paper_1_7b", "paper_8b"],
+    "search": ["laptop", "coder", "paper_1_7b", "paper_8b"],
     "math": ["laptop", "coder", "paper_1_7b", "paper_8b", "smollm2"],
     "code_collab": ["laptop", "paper_magrpo", "coder", "paper_1_7b", "paper_8b"],
     "writing": ["laptop", "smollm2", "paper_magrpo", "paper_1_7b", "paper_8b"],
 }
 """The scales of a world; the others have GENERAL."""
+CODER = {"math": "Gsm8k", "code": "mbpp", "code_collab": "openai_humaneval", "search": "NaturalQuestions"}
+"""The tasks with Qwen2.5-Coder."""
 SMOLLM2 = {"math": "troupe.envs.math.WordProblems", "writing": "troupe.envs.writing.Writing"}
 """The world's class with SmolLM2."""
 HORIZONS = {"writing": 1, "code_collab": 1, "plan_path_hard": 3, "plan_path_short": 2}
@@ -132,8 +136,7 @@ def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scal
         return
     if scale == "coder":
         assert bases == {"Qwen/Qwen2.5-Coder-0.5B-Instruct"} and config["engine"]["_target_"].endswith("TorchEngine")
-        data = config["env"]["train"][0] if world == "math" else config["env"]["data"]["train"]
-        assert data["_target_"].endswith("Gsm8k") or data["path"] == "openai/openai_humaneval"
+        assert CODER[world] in str(config["env"])
         return
     if scale == "smollm2":
         assert bases == {"smollm2_q4"} and config["engine"]["_target_"].endswith("TorchEngine")

@@ -29,7 +29,7 @@ from ..evaluation.assignment import LocalPolicy
 from ..gateway.guard import KEY_ENV, LOCAL, Guard, GuardSettings
 from ..models.base_models import BaseModelError, resolve
 from ..models.loading import adapter_rank, load_tokenizer
-from ..rollout.chat_template import check_chat, is_raw, try_prompts
+from ..rollout.chat_template import check_chat, is_raw, prefill, try_prompts
 from ..rollout.engines.base import EngineError
 from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, environment
 from ..rollout.engines.vllm.settings import GIB, VllmSettings, buffer_width
@@ -81,6 +81,8 @@ def servings(team: TeamSource, checkpoint: str | None, port: int) -> list[Servin
         model, chat = resolve(policy.base_model or policy.weights), dict(policy.chat)
         if is_raw(chat):
             raise ConfigError(f"policies.{name}.prompts=raw: a server takes chats, which need a chat template")
+        if prefill(chat):
+            raise ConfigError(f"policies.{name}.chat.prefill: what the answers of a server begin with, its clients say")
         if model.startswith("-"):  # it becomes a word of vLLM's command line
             raise ConfigError(f"policies.{name}.base={model} is neither a folder nor a name on the hub")
         serving = plan.setdefault(f"{model} {json.dumps(chat)}", Serving(model, port + len(plan), chat=chat))

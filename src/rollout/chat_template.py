@@ -1,4 +1,8 @@
-"""The arguments of a policy's chat template beside the messages: ``policies.NAME.chat``."""
+"""How a policy's prompts are written: ``policies.NAME.chat``, the arguments of its chat template beside the messages.
+
+One of them, :data:`PREFILL`, is none of the template's: the words with which every answer begins.  They stand in the
+prompt after the mark of the model's turn, so that the policy does not learn from them, and at the begin of the message.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +19,8 @@ from ..guards.trial import refusal
 
 OWN = {"messages", *inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters}
 """Arguments of ``apply_chat_template`` itself, which Troupe decides."""
+
+PREFILL = "prefill"
 
 TRIAL_CPU_S, TRIAL_MEMORY = 10, 2 << 30
 """Of a tokenizer on trial: seconds, and bytes of address space."""
@@ -50,7 +56,7 @@ def check_chat(key: str, tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, 
         names = writer(template).names
     except ChatTemplateError as error:
         raise ChatTemplateError(f"{key}.base: its chat template cannot be read: {error}") from error
-    for name in chat:
+    for name in chat.keys() - {PREFILL}:
         if name in OWN:
             raise ChatTemplateError(f"{key}.chat.{name}: Troupe decides this itself")
         if name not in names:
@@ -66,8 +72,13 @@ def raw_prompts() -> dict[str, Any]:
 
 
 def is_raw(chat: Mapping[str, Any]) -> bool:
-    """Whether these are :func:`raw_prompts`."""
-    return dict(chat) == raw_prompts()
+    """Whether these are :func:`raw_prompts`, with :data:`PREFILL` or without."""
+    return {name: value for name, value in chat.items() if name != PREFILL} == raw_prompts()
+
+
+def prefill(chat: Mapping[str, Any]) -> str:
+    """What every answer begins with; "" where nothing is given."""
+    return str(chat.get(PREFILL, ""))
 
 
 def written(
@@ -76,14 +87,15 @@ def written(
     tools: Sequence[Mapping[str, Any]] | None,
     chat: Mapping[str, Any],
 ) -> str:
-    """The prompt of ``messages`` and ``tools``: what ``tokenizer.apply_chat_template`` writes with ``chat``, and with
-    the mark after which the model speaks.
+    """The prompt of ``messages`` and ``tools``: what ``tokenizer.apply_chat_template`` writes with ``chat``, with the
+    mark after which the model speaks, and :data:`PREFILL`.
 
     Raises :class:`ChatTemplateError`, and ``TypeError`` and ``RecursionError`` for what is no JSON.
     """
-    own = {name: value for name, value in chat.items() if name != "chat_template"}
+    own = {name: value for name, value in chat.items() if name not in ("chat_template", PREFILL)}
     given = {"messages": list(messages), "tools": tools, "documents": None, "add_generation_prompt": True}
-    return writer(template_of(tokenizer, chat, tools)).write({**tokenizer.special_tokens_map, **own, **given})
+    text = writer(template_of(tokenizer, chat, tools)).write({**tokenizer.special_tokens_map, **own, **given})
+    return text + prefill(chat)
 
 
 def template_of(

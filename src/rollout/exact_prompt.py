@@ -32,10 +32,12 @@ def exact_prompt(
     messages: Sequence[Message],
     said: Sequence[Completion],
     safe: Callable[[str], str],
+    prefill: str = "",
 ) -> ExactPrompt:
     """The prompt of ``messages``, in which the assistant's are those of ``said`` where their texts are equal.
 
-    ``render`` writes the chat template's text, ``safe`` the form that ``messages`` have of a text.  A completion
+    ``render`` writes the chat template's text, ``safe`` the form that ``messages`` have of a text, which begins with
+    ``prefill``, words that were given and not sampled.  A completion
     is missed where the message differs from it in blanks, where the messages are in another order, where the template
     changes it (Qwen3's leaves out earlier thoughts), where its tokens are not those of its text (a special token in it,
     a stop string after it), and where its tokens between those of the other texts are not the whole text's.
@@ -52,16 +54,20 @@ def exact_prompt(
     if not found:
         return ExactPrompt(None, missed)
     marks = {place: MARK.format(place) for place in found}
-    marked = [{**each, "content": marks.get(place, each["content"])} for place, each in enumerate(messages)]
+    marked = [
+        {**each, "content": prefill + marks[place] if place in marks else each["content"]}
+        for place, each in enumerate(messages)
+    ]
     template, whole = render(marked), render(messages)
     ids: list[int] = []
     written = ""
     for place, completion in found.items():
         before, mark, template = template.partition(marks[place])
-        tokens = _plain_tokens(tokenizer, completion)
-        if not mark or tokens is None or not whole.startswith(written + before + messages[place]["content"]):
+        tokens = _plain_tokens(tokenizer, completion, prefill)
+        sampled = messages[place]["content"].removeprefix(prefill)
+        if not mark or tokens is None or not whole.startswith(written + before + sampled):
             return ExactPrompt(None, True)
-        written += before + messages[place]["content"]
+        written += before + sampled
         ids += [*tokenizer.encode(before, add_special_tokens=False), *tokens]
     ids += tokenizer.encode(template, add_special_tokens=False)
     plain = tokenizer.encode(whole, add_special_tokens=False)
@@ -92,13 +98,13 @@ def _in_order(texts: Sequence[str], said: Sequence[str]) -> dict[int, int]:
     return dict(sorted(pairs.items()))
 
 
-def _plain_tokens(tokenizer: PreTrainedTokenizerBase, completion: Completion) -> tuple[int, ...] | None:
-    """The tokens of a completion without its end, which the template writes; None where they are not its text's, or
-    would be read as more than text."""
+def _plain_tokens(tokenizer: PreTrainedTokenizerBase, completion: Completion, prefill: str) -> tuple[int, ...] | None:
+    """The tokens of a completion without its end, which the template writes; None where they are not those of its text
+    after ``prefill``, or would be read as more than text."""
     tokens = completion.token_ids
     special = set(tokenizer.all_special_ids)
     if completion.finish_reason == "stop" and tokens and tokens[-1] in special:
         tokens = tokens[:-1]
-    if not tokens or not special.isdisjoint(tokens) or tokenizer.decode(list(tokens)) != completion.text:
+    if not tokens or not special.isdisjoint(tokens) or prefill + tokenizer.decode(list(tokens)) != completion.text:
         return None
     return tokens

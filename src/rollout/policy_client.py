@@ -18,7 +18,7 @@ from ..experience import Completion, Message, MessageText, Request, Sampling, Ta
 from ..guards.prompt_writer import ChatTemplateError, writer
 from .chat_codec import ChatCodec
 from .chat_markers import without_markers
-from .chat_template import is_raw, template_of, written
+from .chat_template import is_raw, prefill, template_of, written
 from .engines.base import ContextExceededError, Engine
 from .exact_prompt import exact_prompt
 from .playing import prompt_of
@@ -140,7 +140,7 @@ class PolicyClient:
             safe = self._without_special(text)
             return safe if limit is None else _without_middle(safe, limit, self._closed)
 
-        exact = exact_prompt(self.tokenizer, render, self._safe(messages), said, shown)
+        exact = exact_prompt(self.tokenizer, render, self._safe(messages), said, shown, prefill(self.chat))
         if exact.ids is None:
             return replace(prompt, retokenised=exact.missed)
         ids = (*self._opening, *exact.ids)
@@ -347,10 +347,13 @@ class PolicyClient:
     async def generate(
         self, prompt_ids: tuple[int, ...], n: int, seed: int, key: tuple[int | str, ...]
     ) -> list[Completion]:
-        """``n`` completions of one prompt; see :class:`..experience.Request`."""
-        return await self.engine.generate(
+        """``n`` completions of one prompt; see :class:`..experience.Request`.  Their texts begin with what ends the
+        prompt for that (:data:`.chat_template.PREFILL`)."""
+        completions = await self.engine.generate(
             Request(policy=self.policy, prompt_ids=prompt_ids, n=n, sampling=self.sampling, seed=seed, key=key)
         )
+        begin = prefill(self.chat)
+        return [replace(each, text=begin + each.text) for each in completions] if begin else completions
 
 
 def _quoted(word: str) -> str:

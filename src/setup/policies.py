@@ -16,7 +16,7 @@ from ..models.lora_settings import LoraSettings
 from ..models.schedule import Schedule, count_turns
 from ..models.strategies import StrategySettings
 from ..models.train_config import PolicyTrainConfig
-from ..rollout.chat_template import raw_prompts
+from ..rollout.chat_template import PREFILL, raw_prompts
 from ..rollout.engines.remote.settings import RemoteSettings
 from .engines import own_engine
 from .instantiation import call, check_known, construct, part, partially
@@ -276,9 +276,12 @@ def read_chat(key: str, node: Mapping[str, Any]) -> dict[str, Any]:
     prompts = node.get("prompts") or "chat"
     if prompts not in get_args(Prompts):
         raise ConfigError(f"{key}.prompts={prompts} is unknown{nearest(str(prompts), get_args(Prompts))}")
-    if prompts == "raw" and chat:
-        raise ConfigError(f"{key}.chat={dict(chat)}: no chat template reads it with {key}.prompts=raw; give {{}}")
-    return raw_prompts() if prompts == "raw" else dict(chat or {})
+    chat = dict(chat or {})
+    if not isinstance(begin := chat.get(PREFILL, ""), str):
+        raise ConfigError(f"{key}.chat.{PREFILL} must be a text, got {begin!r}")
+    if prompts == "raw" and chat.keys() - {PREFILL}:
+        raise ConfigError(f"{key}.chat={chat}: no chat template reads it with {key}.prompts=raw; give {{}}")
+    return {**chat, **raw_prompts()} if prompts == "raw" else chat
 
 
 def read_skill(key: str, skill: str) -> ScriptedSkill:

@@ -136,6 +136,11 @@ def test_a_port_that_cannot_be_had_is_refused() -> None:
     check_addresses([Serving("some/model", port, ["tool"])], "127.0.0.1")
 
 
+def test_a_server_begins_no_answers(run: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^policies\.tool\.chat\.prefill: .* its clients say$"):
+        servings(run("sokoban_lora", "+policies.tool.chat.prefill=at"), "best", 8000)
+
+
 def test_chat_templates_are_tried_before_a_server_has_them(tmp_path: Path) -> None:
     tokenizer = build_tokenizer(["word"])
     tokenizer.chat_template = "{{ ''.__class__.__mro__ }}"

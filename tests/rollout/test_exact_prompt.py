@@ -1,6 +1,7 @@
 """Earlier completions in later prompts: token by token as sampled, or counted."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -148,3 +149,15 @@ def test_messages_of_others_are_no_completions(tokenizer: PreTrainedTokenizerFas
     said = sampled(tokenizer, "a", "b")
     assert exact(tokenizer, chat("ab", "an example", "Now."), said) == ExactPrompt(None, False)
     assert exact(tokenizer, chat("ab"), said) == ExactPrompt(None, False)
+
+
+def test_words_that_were_given_stand_before_the_tokens_that_were_sampled(tokenizer: PreTrainedTokenizerFast) -> None:
+    """The prompt ended with "xa": the rest of the message is in the next prompt as it was sampled."""
+    first = sampled(tokenizer, "a", "b")
+    messages = chat("Say.", "xaab", "Again.")
+    message = replace(first, text="xa" + first.text)
+    found = exact_prompt(tokenizer, lambda each: render(tokenizer, each), messages, [message], str, "xa")
+    begin = tokenizer.encode(render(tokenizer, chat("Say.")) + "xa", add_special_tokens=False)
+    assert found.ids is not None and not found.missed
+    assert found.ids[: len(begin) + len(first.token_ids)] == (*begin, *first.token_ids)
+    assert exact(tokenizer, messages, message) == ExactPrompt(None, True), "they are not its tokens"

@@ -313,3 +313,15 @@ async def test_where_a_server_says_so_it_is_cut_too(talk: MathQuestions, chat_se
         await client.complete(start, "tool", QUESTION, 1, 7, ("q",))
     assert len(chat_server.seen) == asked + 1
     await engine.close()
+
+
+async def test_an_answer_begins_with_words_that_are_given(words: PreTrainedTokenizerFast) -> None:
+    """They end the prompt, so that no token of theirs is sampled, and begin the message."""
+    engine = ScriptedEngine(lambda prompt, row, seed: "2,2", words)
+    plain = PolicyClient("scout", engine, words, context=40, sampling=Sampling(max_tokens=13))
+    given = replace(plain, chat={"prefill": "at "})
+    ids = given.encode("tool", "board-1", MESSAGES)
+    assert ids == (*plain.encode("tool", "board-1", MESSAGES), *words.encode("at ", add_special_tokens=False))
+    (completion,), (other,) = [await client.generate(ids, 1, 0, ("board-1",)) for client in (given, plain)]
+    assert (completion.text, other.text) == ("at 2,2", "2,2")
+    assert completion.token_ids == other.token_ids

@@ -55,6 +55,7 @@ def test_it_begins_as_the_tokenizer_begins_a_text() -> None:
         ({}, {}),
         ({"prompts": "chat", "chat": {"enable_thinking": False}}, {"enable_thinking": False}),
         ({"prompts": "raw", "chat": {}}, raw_prompts()),
+        ({"prompts": "raw", "chat": {"prefill": "def "}}, {"prefill": "def ", **raw_prompts()}),
     ],
 )
 def test_the_key(node: dict[str, Any], chat: dict[str, Any]) -> None:
@@ -65,6 +66,7 @@ def test_the_key(node: dict[str, Any], chat: dict[str, Any]) -> None:
     ("node", "message"),
     [
         ({"prompts": "plain"}, r"policies\.p\.prompts=plain is unknown"),
+        ({"chat": {"prefill": 3}}, r"policies\.p\.chat\.prefill must be a text, got 3"),
         ({"prompts": "raw", "chat": {"enable_thinking": False}}, r"policies\.p\.chat=.*no chat template reads it"),
     ],
 )
