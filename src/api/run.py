@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from html import escape
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Any, Self
 
+from ..errors import AbsentError
 from ..evaluation.request import Checkpoint
 from ..runs import run
 from ..runs.index import find_runs
+from ..runs.tables import LogTable, episode_table, tree_table
 from .policies import LoadedPolicy, load_policy
 from .publishing import push_to_hub, write_hub_folder
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+    from pandas import DataFrame
 
 
 class Run(run.Run):
@@ -18,8 +25,47 @@ class Run(run.Run):
 
     run = Run("runs/sokoban_lora/2026-11-21_15-46-09-0")
     model, tokenizer = run.policy("tool")
+    run.candidates.groupby("agent")["advantage"].std()
     run.push_to_hub("me/sokoban-team")
     """
+
+    def _repr_html_(self) -> str:
+        """How it stands, for a notebook: its state, iterations, and success on the test tasks."""
+        rows = {"state": self.state, "iterations": f"{len(self.rows)} of {self.config['loop']['iterations']}"}
+        for key, name in (("eval_before", "before training"), ("eval", "trained"), ("eval_best", "best on validation")):
+            if isinstance(success := self.summary.get(f"{key}/success"), int | float):
+                low, high = self.summary.get(f"{key}/success_ci95") or (None, None)
+                rows[name] = f"{success:.1%}" + ("" if low is None else f" ({low:.1%} to {high:.1%})")
+        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
+        return f"<table><caption>{escape(str(self.path))}</caption>{cells}</table>"
+
+    @property
+    def messages(self) -> DataFrame:
+        """One row per message of the run's evaluations; ``evaluation`` is ``test_00000``, ``validation_00010``, ...
+
+        Raises :class:`~troupe.errors.AbsentError` where pandas is not installed.
+        """
+        return _frame(
+            (("evaluation", name, episode_table(name, file.episodes)) for name, file in self.episode_files.items()),
+            "messages",
+        )
+
+    @property
+    def candidates(self) -> DataFrame:
+        """One row per candidate of the training trees that were kept, with its prompt, rewards and advantage;
+        ``iteration`` counts the iterations before it.  Raises as :attr:`messages` does.
+        """
+        return _frame((("iteration", i, tree_table(file.trees)) for i, file in self.tree_files.items()), "candidates")
+
+    def to_dataset(self) -> Dataset:
+        """:attr:`candidates` as a set of ``datasets``: ``prompt`` is the text that the policy read, ``text`` what it
+        wrote.  Raises :class:`~troupe.errors.AbsentError` where ``datasets`` or pandas is not installed.
+        """
+        try:
+            from datasets import Dataset
+        except ImportError as error:
+            raise AbsentError("Run.to_dataset needs the package datasets: pip install 'troupe-rl[data]'") from error
+        return Dataset.from_pandas(self.candidates, preserve_index=False)
 
     @classmethod
     def find(cls, folder: str | Path = "runs") -> Iterator[Self]:
@@ -49,3 +95,16 @@ class Run(run.Run):
         """Upload weights, tokenizers and a model card to ``repo`` (``OWNER/NAME``) of the Hugging Face hub; returns its
         address.  See :func:`.publishing.push_to_hub`."""
         return push_to_hub(self, repo, checkpoint, private=private)
+
+
+def _frame(tables: Iterable[tuple[str, Any, LogTable]], name: str) -> DataFrame:
+    """The rows of all ``tables``, each with a column that says which it was: (its name, value, table)."""
+    try:
+        import pandas as pd
+    except ImportError as error:
+        raise AbsentError(f"Run.{name} is a pandas DataFrame: install troupe-rl[notebook]") from error
+    frames = []
+    for column, value, table in tables:
+        frames.append(pd.DataFrame(table.rows, columns=list(table.columns)))
+        frames[-1].insert(0, column, value)
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()

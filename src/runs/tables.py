@@ -1,4 +1,4 @@
-"""Episodes and training trees as tables for loggers: one row per message, one per candidate."""
+"""Episodes and training trees as tables: one row per message, one per candidate."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 Cell = str | int | float | bool | None
 LONGEST = 4000
-"""Characters of a cell at most."""
+"""Characters of a cell that is logged, at most."""
 
 
 @dataclass(frozen=True)
@@ -21,8 +21,11 @@ class LogTable:
     rows: Sequence[tuple[Cell, ...]]
 
     def head(self, episodes: int) -> LogTable:
-        """The rows of the first ``episodes`` episodes."""
-        return replace(self, rows=[row for row in self.rows if isinstance(row[0], int) and row[0] < episodes])
+        """The rows of the first ``episodes`` episodes, with cells of at most :data:`LONGEST` characters."""
+        first = (row for row in self.rows if isinstance(row[0], int) and row[0] < episodes)
+        return replace(
+            self, rows=[tuple(_cut(cell) if isinstance(cell, str) else cell for cell in row) for row in first]
+        )
 
 
 MESSAGE = ("episode", "task", "success", "turn", "agent", "saw", "said", "team", "local", "picture")
@@ -40,7 +43,7 @@ def episode_table(split: str, episodes: Iterable[Mapping[str, Any]]) -> LogTable
         pictures = [_rows(picture) for picture in episode.get("pictures") or ()]
         for message in episode["messages"]:
             turn = message["turn"]
-            said = (_cut(message["saw"]), _cut(message["said"]), message.get("team"), message.get("local"))
+            said = (message["saw"], message["said"], message.get("team"), message.get("local"))
             picture = pictures[turn] if turn < len(pictures) else ""
             rows.append((number, episode["task_id"], episode["success"], turn, message["agent"], *said, picture))
     return LogTable(f"episodes/{split}", MESSAGE, rows)
@@ -56,7 +59,7 @@ def tree_table(trees: Iterable[Mapping[str, Any]]) -> LogTable:
                 logprobs = candidate["logprobs"]
                 rows.append(
                     (
-                        *(*place, node["turn"], node["agent"], c, _cut(node["prompt"]), _cut(candidate["text"])),
+                        *(*place, node["turn"], node["agent"], c, node["prompt"], candidate["text"]),
                         *(candidate[key] for key in ("reward", "team", "local", "baseline", "advantage", "continued")),
                         *(len(candidate["token_ids"]), fmean(logprobs) if logprobs else None),
                         candidate["finish_reason"],

@@ -43,6 +43,22 @@ def test_full_weights_of_every_checkpoint(tmp_path: Path) -> None:
         run.policy("shard")
 
 
+def test_messages_and_candidates_as_tables(tmp_path: Path) -> None:
+    run = trained("sokoban_shared", tmp_path / "run")
+    messages, candidates = run.messages, run.candidates
+    test = messages[messages["evaluation"] == "test_00001"]
+    said = [message["said"] for episode in run.episodes("test", 1) for message in episode["messages"]]
+    assert list(test["said"]) == said and set(messages["agent"]) == {"tool", "plan"}
+    nodes = [node for tree in run.trees() for node in tree["nodes"]]
+    assert len(candidates) == sum(len(node["candidates"]) for node in nodes)
+    means = candidates.groupby(["episode", "node"])["advantage"].mean()
+    assert means.abs().max() < 1e-6, "a group's advantages add up to 0"
+    dataset = run.to_dataset()
+    assert dataset["text"][:] == list(candidates["text"]) and dataset["prompt"][0] == nodes[0]["prompt"]
+    page = run._repr_html_()
+    assert "<td>finished</td>" in page and "before training" in page and str(run.path) in page
+
+
 def test_adapters_as_peft_models_or_merged(tmp_path: Path) -> None:
     run = trained("sokoban_lora", tmp_path / "run")
     adapted, tokenizer = run.policy("plan", "last")

@@ -24,7 +24,9 @@ def test_one_row_per_candidate(tree: Callable[..., Any]) -> None:
     table = tree_table([tree("t", 2, said="L" * (LONGEST + 5)), tree("u", 2)])
     assert len(table.rows) == 8
     first = dict(zip(table.columns, table.rows[0], strict=True))
-    assert first.pop("text") == "L" * LONGEST + " … 5 more characters"
+    logged = dict(zip(table.columns, table.head(1).rows[0], strict=True))
+    assert logged.pop("text") == "L" * LONGEST + " … 5 more characters"
+    assert first.pop("text") == "L" * (LONGEST + 5) and first == logged
     assert first == {
         **{"episode": 0, "task": "t", "sample": 0, "watched": False, "node": 0, "parent": None, "turn": 0},
         **{"agent": "tool", "candidate": 0, "prompt": "walls", "reward": 0.0, "team": 0.0, "local": 0.0},
