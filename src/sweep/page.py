@@ -19,12 +19,14 @@ from .summary import SweepSummary
 from .table_file import SILENT, TableFile, cross_name
 from .table_results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults, counted
 from .tables import (
+    COSTS,
     Cells,
     budgets_line,
     codes_line,
     cost_line,
     csv_text,
     figure_name,
+    latex,
     markdown,
     readings_cells,
     runs_cells,
@@ -58,6 +60,8 @@ SEEDS = {"same": "of the same seed", "others": "of each other seed", "all": "of 
 """Of a team's partners, in words."""
 
 
+MEANT = "Success on held-out tasks: mean over seeds [95 % interval over seeds and tasks]."
+"""What a LaTeX table shows."""
 NO_CHARTS = "There are no charts: matplotlib is missing (pip install -c constraints.txt '.[charts]').\n"
 
 
@@ -67,7 +71,7 @@ def has_charts() -> bool:
 
 
 def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
-    """Make ``table.md``, ``curves.svg`` and ``.pdf``, ``runs.csv``, ``settings.csv``, ``verdicts.csv`` and
+    """Make ``table.md`` and ``.tex``, ``curves.svg`` and ``.pdf``, ``runs.csv``, ``settings.csv``, ``verdicts.csv`` and
     ``summary.jsonl`` of the sweep in ``folder`` anew, without curves and verdicts where there are none.
 
     Returns the page and the rows of its runs.  Raises :class:`RunDirectoryError` naming a file that cannot be read.
@@ -78,15 +82,18 @@ def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
     page = sweep_page(summary, "curves.svg" if "curves.svg" in charts else "")
     page += "" if has_charts() else f"\n{NO_CHARTS}"
     files = {"table.md": page, "summary.jsonl": summary.text(), "runs.csv": csv_text(rows)}
-    files |= {"settings.csv": csv_text(aggregate(rows)), "verdicts.csv": csv_text(judge(summary.claims, rows))}
+    settings = aggregate(rows)
+    files |= {"settings.csv": csv_text(settings), "verdicts.csv": csv_text(judge(summary.claims, rows))}
+    caption = f"{summary.question or summary.name} {MEANT}"
+    files |= {"table.tex": latex(settings_cells(settings), caption, summary.name, COSTS)}
     _write_or_remove(folder, files)
     return page, rows
 
 
 def write_results(results: TableResults, folder: Path) -> str:
-    """Write ``table.md``, ``table.csv``, ``verdicts.csv``, ``cross_play.csv``, ``summary.jsonl``, and ``plot`` and
-    ``cross_play`` as ``.svg`` and ``.pdf``, each where there is anything for it, and remove an earlier one where there
-    is not.
+    """Write ``table.md``, ``.tex`` and ``.csv``, ``verdicts.csv``, ``cross_play.csv``, ``summary.jsonl``, and ``plot``
+    and ``cross_play`` as ``.svg`` and ``.pdf``, each where there is anything for it, and remove an earlier one where
+    there is not.
 
     Returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -95,6 +102,8 @@ def write_results(results: TableResults, folder: Path) -> str:
     page = table_page(results, *names) + ("" if has_charts() else f"\n{NO_CHARTS}")
     files = {"table.md": page, "summary.jsonl": results.text(), "table.csv": csv_text(_flat(results.estimates()))}
     files |= {"verdicts.csv": csv_text(results.verdicts()), "cross_play.csv": csv_text(csv_rows(results))}
+    caption = f"{results.table.title}: {seeds_of(results)}, scale {results.scale}. {MEANT}"
+    files |= {"table.tex": latex(estimates_cells(results.estimates()), caption, results.table.name, ("section",))}
     _write_or_remove(folder, files)
     return page
 
