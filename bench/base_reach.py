@@ -5,8 +5,8 @@ sampling the base finds it in hours.  So episodes are played by the base *and* b
 counts with the weight that makes the mean p again, for both together (the balance heuristic of multiple importance
 sampling; Veach and Guibas, SIGGRAPH 1995): P_base / (n_base P_base + n_trained P_trained), P the probability of all of
 an episode's tokens.  No weight is above 1 / n_base, so that the estimate has no heavy tail; without the trained team's
-episodes it is the share of successes, which stands beside it.  The estimate of p has no bias; since pass@k is concave in
-p, that of pass@k is too low on average, and the k of the last column too high, by ways to succeed that neither took.
+episodes it is the share of successes, which stands beside it.  The estimate of p has no bias; as pass@k is concave in
+p, that of pass@k is too low on average, and the last column's k too high, by ways to succeed that neither team took.
 """
 
 from __future__ import annotations

@@ -257,6 +257,7 @@ def test_jobs_of_a_multirun_have_folders_of_their_own(
     start("train", ["--multirun", "algorithm.sampler.k=2,3", *shared])
     folders = sorted(path.name for path in (tmp_path / "runs" / "sokoban_shared").iterdir())
     assert [name.rsplit("-", 1)[1] for name in folders] == ["0", "1"]
+    assert [path.name for path in tmp_path.iterdir()] == ["runs"], "Hydra leaves no folder of its own"
 
 
 # ---- as a program ---------------------------------------------------------------------------------------------------
