@@ -31,6 +31,7 @@ COMMANDS = {
     "sweep": "run what is missing of a sweep, print its table: sweep=NAME, key=value ...",
     "reproduce": "reproduce a table of a publication: table=NAME, scale=laptop|smollm2|paper, key=value ...",
     "runs": "list runs with their status and success: [DIR ...]",
+    "watch": "show a run, or several, in the browser while they are written: DIR [DIR ...]",
     "report": "write a run's report.html again, or one page about several runs or a sweep: DIR [DIR ...]",
     "compare": "compare two evaluations task by task: A[@CONDITION] B[@CONDITION]",
     "new": "write a project of your own, with a world, a credit rule and tests: NAME [DIR]",

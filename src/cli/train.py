@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -29,6 +30,7 @@ from ..setup.assembly import build, checked
 from ..setup.command_line import fail, fail_or_raise
 from ..setup.dry_run import plan, tables
 from ..setup.parts import warn
+from .watch import watched
 
 REFUSED = (
     *(ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException, PoolProcessError),
@@ -77,7 +79,8 @@ def run_command(cfg: DictConfig) -> None:
         fail(error)
     path, ranks = loop.directory.path, loop.ranks
     try:
-        train(loop)
+        with watched(path) if cfg.live and ranks.first else nullcontext():
+            train(loop)
     except OtherRankError:
         sys.exit(0 if ranks.over and not ranks.first else 1)  # Lightning kills the first where another ends with 1
     except KeyboardInterrupt:

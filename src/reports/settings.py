@@ -12,7 +12,7 @@ from ..runs.files import CONFIG
 from ..runs.fingerprint import flat, matches, training_keys
 from ..runs.run import Run
 
-PLACES = ("run_dir", "resume", "dry_run", "name", "logger", "verbose", "trust", "detect_anomaly", "hydra")
+PLACES = ("run_dir", "resume", "dry_run", "name", "logger", "verbose", "live", "trust", "detect_anomaly", "hydra")
 """Keys that say where a run is and what is shown of it."""
 ABSENT = "–"
 SHOWN_KEYS = 2

@@ -37,7 +37,7 @@ experiment, the last bits of log-probabilities differ, and rarely a token."""
 
 EXCLUDED = (
     *(*EVALUATION, *FETCHING, *CACHE, "scale", "loop.checkpoint", "run_dir", "resume", "dry_run"),
-    *("trust", "name", "logger", "verbose", "detect_anomaly", "faults", "diagnostics", "execution"),
+    *("trust", "name", "logger", "verbose", "live", "detect_anomaly", "faults", "diagnostics", "execution"),
 )
 """Every key that the training hash leaves out: evaluation, fetching, caches, the section ``scale``, whose values count
 where they are used, checkpoints, paths, loggers, faults, diagnostics, where the parts of a run are, and the display."""

@@ -269,6 +269,7 @@ class RunConfig:
     allow_unsafe_execution: bool
     trust: Sequence[str] = ()
     verbose: bool = False
+    live: bool = False
     detect_anomaly: bool = False
     faults: FaultSettings = field(default_factory=FaultSettings)
     diagnostics: DiagnosticsSettings = field(default_factory=DiagnosticsSettings)
