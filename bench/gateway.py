@@ -29,7 +29,7 @@ from troupe.envs.base import StepResult, TeamEnv
 from troupe.envs.signalling.world import Signalling
 from troupe.envs.workflow import ClientForAgent, Result, WorkflowWorld
 from troupe.experience import Message, Sampling, Split, Task
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler

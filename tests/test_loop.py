@@ -17,10 +17,10 @@ from troupe.envs.base import TeamEnv
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, Split, Task
 from troupe.loop import TrainLoop
-from troupe.models.learner import Learner
-from troupe.models.loading import load_model
-from troupe.models.optimizer_steps import NonFiniteError
-from troupe.models.pool import Pool
+from troupe.models.bases.loading import load_model
+from troupe.models.learning.learner import Learner
+from troupe.models.learning.optimizer_steps import NonFiniteError
+from troupe.models.pools.pool import Pool
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.base import OnEpisode

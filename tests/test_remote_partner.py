@@ -15,10 +15,10 @@ from rich.console import Console
 
 from troupe.cli import train
 from troupe.cli.eval import run as evaluate
-from troupe.faults import LostEpisodesError
+from troupe.errors import LostEpisodesError
 from troupe.loop import TrainLoop
-from troupe.models.base_models import base_path
-from troupe.models.loading import checkpoint_weights
+from troupe.models.bases.base_models import base_path
+from troupe.models.bases.loading import checkpoint_weights
 from troupe.runs.run import Run
 from troupe.setup.assembly import checked
 from troupe.setup.command_line import with_open_keys

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import ConfigError, nearest
 from ..evaluation.assignment import RemotePolicy, ScriptedPolicy, TeamPolicy
 from ..evaluation.request import Checkpoint
-from ..models.loading import load_adapter
+from ..models.bases.loading import load_adapter
 from ..runs.run import Run
 from ..setup.evaluation import TeamSource
 from ..setup.team import load_base

@@ -16,8 +16,8 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from ..errors import ConfigError
 from ..evaluation.assignment import LocalPolicy, RemotePolicy, ScriptedPolicy, TeamPolicy
 from ..evaluation.request import Checkpoint
-from ..models.base_models import SHIPPED, resolve
-from ..models.loading import ADAPTER
+from ..models.bases.base_models import SHIPPED, resolve
+from ..models.bases.loading import ADAPTER
 from ..reports.model_card import PublishedPolicy, model_card
 from ..runs.run import Run
 from ..setup.instantiation import call

@@ -20,7 +20,7 @@ from ..evaluation.replay import Fork, replay_to, take
 from ..evaluation.request import EvalRequest, given_sampling
 from ..evaluation.stored import StoredEpisode, StoredMessage, locate_episode
 from ..experience import Task
-from ..models.checkpoint import STATE
+from ..models.pools.checkpoint import STATE
 from ..reports.replay import ShownContinuation, show_replay
 from ..rollout.seeds import derive
 from ..runs.files import CHECKPOINTS, CONFIG, EVALUATIONS, read_object

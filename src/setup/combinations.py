@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ..cluster.settings import Execution
 from ..errors import ConfigError
-from ..models.strategies import StrategySettings
+from ..models.pools.strategies import StrategySettings
 from ..rollout.samplers.base import Sampler
 from ..runs.budget import LoopSettings
 from .critics import CriticSpec

@@ -29,9 +29,9 @@ from ..evaluation.assignment import (
 from ..evaluation.conditions import Condition, ConditionResult, Played, condition_name, play_conditions, world_variants
 from ..evaluation.partial import NOTHING_KEPT, PartialEvaluation
 from ..evaluation.request import Checkpoint, EvalRequest, check_source, requested
-from ..faults import DEFAULT_FAULTS, FaultSettings
 from ..gateway.guard import KEY_ENV
 from ..rollout.engines.remote.settings import RemoteSettings
+from ..runs.faults import DEFAULT_FAULTS, FaultSettings
 from ..runs.fingerprint import flat
 from ..runs.run import Run
 from .actors import ActorFactory
@@ -297,7 +297,7 @@ async def run_conditions(
     ``partial`` keeps samples.
 
     Raises :class:`ConfigError` where weights cannot be loaded or a policy cannot read a world, before anything is
-    played; :class:`..faults.LostEpisodesError` where more episodes are lost than ``faults`` allow.
+    played; :class:`..errors.LostEpisodesError` where more episodes are lost than ``faults`` allow.
     """
     try:
         actors = factory.actors(conditions)

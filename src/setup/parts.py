@@ -10,7 +10,7 @@ from typing import Any
 from ..algorithms.credit.base import CreditRule
 from ..envs.base import TeamEnv
 from ..errors import ConfigError, check_whole
-from ..models.strategies import DeepSpeed, Sharded, StrategySettings
+from ..models.pools.strategies import DeepSpeed, Sharded, StrategySettings
 from ..rollout.samplers.base import Sampler
 from ..routing import Router
 from ..runs.budget import LoopSettings

@@ -17,13 +17,13 @@ from ..diagnostics.settings import DiagnosticsSettings
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
-from ..faults import FaultSettings
-from ..models.critic_settings import CriticSettings
-from ..models.lora_settings import LoraSettings
-from ..models.schedule import Alternation
-from ..models.update_settings import UpdateSettings
+from ..models.learning.critic_settings import CriticSettings
+from ..models.learning.lora_settings import LoraSettings
+from ..models.learning.schedule import Alternation
+from ..models.learning.update_settings import UpdateSettings
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.budget import LoopSettings
+from ..runs.faults import FaultSettings
 from ..runs.fingerprint import flat
 from .engines import check_keys
 from .instantiation import check_finite, construct, construct_plainly, part, unknown_key

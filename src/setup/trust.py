@@ -21,7 +21,7 @@ from ..envs.base import TeamEnv
 from ..envs.code import ProblemSet
 from ..envs.datasets import ItemSource
 from ..errors import ConfigError
-from ..models.strategies import Sharded
+from ..models.pools.strategies import Sharded
 from ..rollout.engines.local import LocalEngine
 from ..rollout.samplers.base import EpisodeSampler
 from ..rollout.samplers.chain import ChainSampler
@@ -41,7 +41,7 @@ KINDS = (
 """What Troupe's and torch's classes in a configuration are.  None of them runs what its arguments say."""
 
 ROOMS = (
-    *("troupe.algorithms", "troupe.envs", "troupe.models.strategies", "troupe.rollout", "troupe.runs.loggers"),
+    *("troupe.algorithms", "troupe.envs", "troupe.models.pools.strategies", "troupe.rollout", "troupe.runs.loggers"),
     *("troupe.sandbox", "torch.optim"),
 )
 """Where these classes are: the modules that are imported to look at one."""

@@ -17,8 +17,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from ..errors import ConfigError, visible
 from ..loop import TrainLoop
-from ..models.checkpoint import CheckpointError
-from ..models.ranks import OtherRankError, current_ranks
+from ..models.learning.ranks import OtherRankError, current_ranks
+from ..models.pools.checkpoint import CheckpointError
 from ..runs.bounded import parse_yaml
 from ..runs.directory import write_atomic
 from ..runs.files import RunDirectoryError

@@ -21,10 +21,10 @@ from troupe.api.training import train
 from troupe.cluster.actors import ActorGroup, ClusterError, LostActorError
 from troupe.cluster.settings import Execution, ResourceMap, Resources
 from troupe.loop import TrainLoop
-from troupe.models.critic import ValueSample
-from troupe.models.ranks import Ranks
-from troupe.models.ray_critic import RayCritic
-from troupe.models.ray_pool import RayPool
+from troupe.models.learning.critic import ValueSample
+from troupe.models.learning.ranks import Ranks
+from troupe.models.pools.ray_critic import RayCritic
+from troupe.models.pools.ray_pool import RayPool
 from troupe.rollout.engines.vllm.launch import environment
 from troupe.rollout.engines.vllm.placement import Placement
 from troupe.rollout.engines.vllm.settings import VllmSettings

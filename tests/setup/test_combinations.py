@@ -140,8 +140,8 @@ def test_the_cluster_of_a_stored_run_is_not_asked(composed: Callable[..., Any], 
 @pytest.mark.slow
 def test_a_local_run_does_not_import_ray() -> None:
     code = (
-        "import sys; sys.modules['ray'] = None; import troupe.cli.train, troupe.setup.assembly, troupe.models.ray_pool;"
-        "print('ok')"
+        "import sys; sys.modules['ray'] = None; import troupe.cli.train, troupe.setup.assembly;"
+        "import troupe.models.pools.ray_pool; print('ok')"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "ok\n"

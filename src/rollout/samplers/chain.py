@@ -7,8 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from ...envs.base import TeamEnv
-from ...experience import Episode, Node, Task, Topology
-from ...faults import Failure
+from ...experience import Episode, Failure, Node, Task, Topology
 from ..playing import advance, gather, or_failure, or_lost_episode
 from ..policy_client import PolicyClient
 from .base import OnEpisode, check_at_least
