@@ -24,7 +24,7 @@ from .models.pools.checkpoint_folder import CheckpointFolder
 from .models.pools.team import Team
 from .rollout.ahead import Ahead, MaySpeak, held
 from .rollout.failures import complete_tasks, failures_of
-from .rollout.samplers.base import Closing, Sampler
+from .rollout.samplers.sampler import Closing, Sampler
 from .rollout.seeds import derive
 from .routing import Router
 from .runs.budget import TrainSettings

@@ -22,7 +22,7 @@ from troupe.experience import Candidate, Episode, Task
 from troupe.loop import TrainLoop
 from troupe.rollout.failures import complete_tasks
 from troupe.rollout.policy_client import PolicyClient
-from troupe.rollout.samplers.base import OnEpisode
+from troupe.rollout.samplers.sampler import OnEpisode
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.rollout.seeds import derive
 from troupe.runs.faults import WINDOW

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Self
 
 from ..evaluation.request import Checkpoint
-from ..runs import run
 from ..runs.index import find_runs
+from ..runs.run import RunReader
 from .policies import LoadedPolicy, load_policy
 from .publishing import push_to_hub, write_hub_folder
 
 
-class Run(run.Run):
-    """The reader of a run directory, :class:`troupe.runs.run.Run`, that also finds runs, loads policies and publishes::
+class Run(RunReader):
+    """A :class:`troupe.runs.run.RunReader` that also finds runs, loads policies and publishes::
 
     run = Run("runs/sokoban_lora/2026-11-21_15-46-09-0")
     model, tokenizer = run.policy("tool")

@@ -9,7 +9,7 @@ from ..envs.base import TeamEnv
 from ..experience import Episode, Node, Task
 from ..models.pools.team import Team
 from ..rollout.failures import complete_tasks
-from ..rollout.samplers.base import Sampler
+from ..rollout.samplers.sampler import Sampler
 from ..rollout.seeds import derive
 from ..runs.faults import FaultSettings
 from ..runs.metrics import timed

@@ -10,7 +10,7 @@ from functools import partial
 from ..envs.base import TeamEnv
 from ..experience import Episode, Task
 from ..models.pools.team import Team
-from ..rollout.samplers.base import Sampler
+from ..rollout.samplers.sampler import Sampler
 from ..runs.faults import FaultSettings
 
 Playing = asyncio.Task[list[list[Episode]]]

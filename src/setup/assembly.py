@@ -21,7 +21,7 @@ from ..models.learning.ranks import Ranks
 from ..models.pools.checkpoint import restore
 from ..models.pools.checkpoint_folder import START
 from ..models.pools.strategies import launch, trainable_fabric
-from ..rollout.samplers.base import Closing, Sampler
+from ..rollout.samplers.sampler import Closing, Sampler
 from ..rollout.samplers.spread import SpreadSampler
 from ..runs.bounded import parse_yaml
 from ..runs.budget import TrainSettings

@@ -42,7 +42,7 @@ from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat, nested
 from ..runs.older import with_current_config
 from ..runs.progress import Progress
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .critics import KEY, CriticSpec
 from .instantiation import call, check_complete, instantiated
 from .messages import notice
@@ -111,7 +111,8 @@ def check_state(state: dict[str, Any], settings: LoopSettings, checkpoints: Chec
     written = f"{directory.path / 'config.yaml'} was changed since {checkpoints.at(progress.iteration)}"
     before = dict(flat(with_current_config(nested(state["config"]))))
     check_equal(before, dict(checkpoints.config), written)
-    if settings.budget.exhausted(progress.iteration, progress.completions) and Run(directory.path).status == "finished":
+    over = settings.budget.exhausted(progress.iteration, progress.completions)
+    if over and RunReader(directory.path).status == "finished":
         raise ConfigError(
             f"resume={directory.path}: the run has finished, after {progress.iteration} iterations; to go on, give a "
             "larger loop.iterations (it is the total), or loop.completions"

@@ -9,7 +9,7 @@ from functools import partial
 
 from ..algorithms.credit.base import CreditRule
 from ..algorithms.credit.gae import TEAM, ActorCritic
-from ..cluster.settings import Execution
+from ..cluster.execution import Execution
 from ..errors import ConfigError
 from ..models.bases.base_models import resolve
 from ..models.learning.critic import Critic, CriticModule

@@ -33,7 +33,7 @@ from ..gateway.guard import KEY_ENV
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.faults import DEFAULT_FAULTS, FaultSettings
 from ..runs.fingerprint import flat
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .actors import ActorFactory
 from .command_line import check_choices, parsed
 from .engines import check_keys
@@ -113,7 +113,7 @@ class TeamSource:
     """
 
     config: Mapping[str, Any]
-    run: Run | None = None
+    run: RunReader | None = None
     trust: Trust | None = NOBODY
     guest: bool = False
 
@@ -203,7 +203,7 @@ class ServedTeam:
 
 def trained_team(key: str, place: str, trust: Trust | None) -> TeamSource:
     """The team of the run in ``place`` (``DIR`` or ``DIR@CHECKPOINT``).  Raises :class:`ConfigError` naming ``key``."""
-    run: Run = call(key, Run, Path(place.partition("@")[0]))
+    run: RunReader = call(key, RunReader, Path(place.partition("@")[0]))
     for needed in NEEDED:
         if needed not in run.config:
             raise ConfigError(f"{key}={run.path}: its config.yaml has no '{needed}'")

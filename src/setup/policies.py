@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
 from ..algorithms.objectives.base import Objective
-from ..cluster.settings import Execution
+from ..cluster.execution import Execution
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, check_whole, nearest
 from ..experience import Sampling

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import yaml
 
-from ..cluster.settings import Execution
+from ..cluster.execution import Execution
 from ..diagnostics.settings import DiagnosticsSettings
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
@@ -46,7 +46,7 @@ def check_scale(scale: Mapping[str, Any], unresolved: str) -> None:
 
 
 if TYPE_CHECKING:
-    from ..rollout.samplers.base import Sampler
+    from ..rollout.samplers.sampler import Sampler
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import lightning as L
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..cluster.settings import Execution
+from ..cluster.execution import Execution
 from ..errors import ConfigError
 from ..models.bases.base_models import place as base_place
 from ..models.bases.base_models import resolve

@@ -23,12 +23,12 @@ from ..envs.datasets import ItemSource
 from ..errors import ConfigError
 from ..models.pools.strategies import Sharded
 from ..rollout.engines.local import LocalEngine
-from ..rollout.samplers.base import EpisodeSampler
 from ..rollout.samplers.chain import ChainSampler
+from ..rollout.samplers.sampler import EpisodeSampler
 from ..runs.files import check_links
 from ..runs.loggers import CsvLogger, TensorBoardLogger, WandbLogger
 from ..runs.own_code import own_packages
-from ..runs.run import Run
+from ..runs.run import RunReader
 from ..sandbox import Limits, LocalSandbox
 from .policies import check_names
 from .search_path import user_configurations
@@ -133,7 +133,7 @@ class Trust:
 NOBODY = Trust()
 
 
-def check_stored(run: Run) -> dict[str, Any]:
+def check_stored(run: RunReader) -> dict[str, Any]:
     """The configuration of ``run``, checked to be data: no interpolation, no policy's name that is a path, no link out
     of the directory.  Its classes and servers are checked by :class:`Trust` where they are used.
 

@@ -11,7 +11,7 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 
 from ...cluster.actors import ActorGroup, Answer, LostActorError, answered, settle
-from ...cluster.settings import Execution
+from ...cluster.execution import Execution
 from ..learning.critic import Critic, ValueSample
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ...cluster.actors import ActorGroup, Answer, LostActorError, answered, settle
-from ...cluster.settings import Execution
+from ...cluster.execution import Execution
 from ...cluster.weights import StoredWeights, packed
 from .pool import Pool
 from .pool_process import CALLS, PoolProcessError, RemotePool, versions

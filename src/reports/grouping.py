@@ -10,7 +10,7 @@ from typing import Any
 
 from ..runs.files import CONFIG
 from ..runs.fingerprint import flat, matches, training_keys
-from ..runs.run import Run
+from ..runs.run import RunReader
 
 PLACES = ("run_dir", "resume", "dry_run", "name", "logger", "verbose", "trust", "detect_anomaly", "hydra")
 """Keys that say where a run is and what is shown of it."""
@@ -25,20 +25,20 @@ class Setting:
     compared."""
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[RunReader, ...]
     group: str = ""
 
     @property
-    def by_seed(self) -> dict[str, Run]:
+    def by_seed(self) -> dict[str, RunReader]:
         """Runs by seed; one whose configuration names no seed is not there."""
         return {str(run.config["seed"]): run for run in self.runs if "seed" in run.config}
 
 
-def settings_of(runs: Iterable[Run]) -> tuple[list[Setting], list[str]]:
+def settings_of(runs: Iterable[RunReader]) -> tuple[list[Setting], list[str]]:
     """The settings of ``runs``, which are tolerant: those of one training configuration but for its seed.  And
     sentences about runs that are left out: a newer one has their setting and seed, or their configuration is cut.
     """
-    groups: dict[str, list[Run]] = {}
+    groups: dict[str, list[RunReader]] = {}
     cut = []
     for run in runs:
         if run.config and run.lacking:
@@ -50,10 +50,10 @@ def settings_of(runs: Iterable[Run]) -> tuple[list[Setting], list[str]]:
     return [setting for setting, _ in kept], cut + [problem for _, problems in kept for problem in problems]
 
 
-def one_per_seed(name: str, runs: Sequence[Run]) -> tuple[Setting, list[str]]:
+def one_per_seed(name: str, runs: Sequence[RunReader]) -> tuple[Setting, list[str]]:
     """The setting of ``runs``: of several with one seed, a finished one, or else the newest; and sentences about the
     others."""
-    by_seed: dict[str, list[Run]] = {}
+    by_seed: dict[str, list[RunReader]] = {}
     for run in runs:
         by_seed.setdefault(str(run.config.get("seed", run.path)), []).append(run)
     kept, problems = [], []
@@ -69,7 +69,7 @@ def one_per_seed(name: str, runs: Sequence[Run]) -> tuple[Setting, list[str]]:
     return Setting(name, tuple(kept)), problems
 
 
-def _keys(run: Run) -> dict[str, Any]:
+def _keys(run: RunReader) -> dict[str, Any]:
     """What the runs of a setting have in common; of a run without a configuration its place."""
     keys = {key: value for key, value in training_keys(run.config).items() if not _is_seed(key)}
     return keys or {"run": str(run.path)}
@@ -79,7 +79,7 @@ def _is_seed(key: str) -> bool:
     return key.rpartition(".")[2] == "seed"
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
+def _names(runs: Sequence[RunReader]) -> list[str]:
     """A name for the setting of each of ``runs``: the runs' own where they differ, else with the first keys in which
     the settings differ."""
     own = [str(run.config.get("name", run.path.name)) for run in runs]
@@ -131,12 +131,12 @@ def config_differences(settings: Sequence[Setting]) -> list[tuple[str, list[str]
     return rows
 
 
-def _leaves(run: Run) -> dict[str, Any]:
+def _leaves(run: RunReader) -> dict[str, Any]:
     """Without places and seeds."""
     return {key: value for key, value in flat(run.config) if not matches(key, PLACES) and not _is_seed(key)}
 
 
-def _at(run: Run, key: str) -> Any:
+def _at(run: RunReader, key: str) -> Any:
     return dict(flat(run.config)).get(key)
 
 
