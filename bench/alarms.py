@@ -19,7 +19,7 @@ from typing import Any
 
 from troupe.diagnostics.alarms import RULES, State, alarms, check
 from troupe.diagnostics.settings import AlarmSettings
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 
 REGIMES = ("specialized", "shared", "lora", "single")
 WORLDS = ("code", "math", "plan_path", "sokoban", "sudoku")
@@ -42,13 +42,13 @@ def play(folder: Path, experiments: list[str], seeds: list[int], more: list[str]
     for seed in seeds:
         for experiment in experiments:
             path = folder / f"{experiment}-{seed}"
-            if (path / "summary.json").is_file() and Run(path).status == "finished":
+            if (path / "summary.json").is_file() and RunReader(path).status == "finished":
                 continue
             whole = WHOLE.get(experiment.rpartition("_")[0], [])
             Experiment.compose(experiment, [*SHORTER, *whole, f"seed={seed}", f"run_dir={path}", *more]).train()
 
 
-def extremes(run: Run, settings: AlarmSettings) -> Iterator[tuple[str, float]]:
+def extremes(run: RunReader, settings: AlarmSettings) -> Iterator[tuple[str, float]]:
     """(Threshold, the value of a window that came nearest to it): the largest, or the smallest."""
     for rule in RULES:
         always = float("inf") if rule.beyond == "below" else 1e-300  # every full window raises it
@@ -68,7 +68,7 @@ def extremes(run: Run, settings: AlarmSettings) -> Iterator[tuple[str, float]]:
 def show(folders: list[Path]) -> dict[str, Any]:
     settings = AlarmSettings()
     paths = [path for folder in folders for path in sorted(folder.glob("*-*")) if (path / "summary.json").is_file()]
-    runs = {path.name: Run(path) for path in paths}
+    runs = {path.name: RunReader(path) for path in paths}
     nearest: dict[str, dict[str, dict[str, float]]] = {}
     raised: dict[str, list[str]] = {}
     for name, run in runs.items():

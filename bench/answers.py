@@ -16,7 +16,7 @@ from pathlib import Path
 
 import math_verify
 
-from troupe.envs.execution import Execution
+from troupe.envs.execution import Executor
 from troupe.envs.math import Aime24, OlympiadBench
 from troupe.envs.math.answers import IMPORTS, Answers
 from troupe.envs.math.equality import equal
@@ -177,7 +177,7 @@ def report(name: str, cases: list[Case], right: Judge, *, show: int) -> None:
 
 async def measure(questions: list[Question], workers: int, show: int) -> None:
     async with LocalSandbox(workers, imports=IMPORTS) as sandbox:
-        answers = Answers(Execution(sandbox, Limits(cpu_s=120, idle_s=60, memory_mib=1024)))
+        answers = Answers(Executor(sandbox, Limits(cpu_s=120, idle_s=60, memory_mib=1024)))
         cases = await cases_of(questions, answers)
         troupe = await by_troupe(cases, answers)
     report("troupe", cases, troupe, show=show)

@@ -31,8 +31,8 @@ from troupe.envs.writing import Writing
 from troupe.evaluation.base_model import play_base
 from troupe.evaluation.summary import summarise
 from troupe.experience import Sampling
-from troupe.models.base_models import SHIPPED
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.base_models import SHIPPED
+from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.sandbox import LocalSandbox
 
 MODELS = Path(__file__).resolve().parent.parent / "src" / "models"

@@ -31,7 +31,7 @@ from troupe.envs.base import TeamEnv
 from troupe.evaluation.conditions import Condition
 from troupe.evaluation.episodes import AgentMessage, Earlier, PolicyActor, evaluate
 from troupe.experience import Task
-from troupe.models.loading import load_model
+from troupe.models.bases.loading import load_model
 from troupe.rollout.seeds import derive
 from troupe.setup.actors import ActorFactory
 from troupe.setup.evaluation import build_conditions, read_request, read_team

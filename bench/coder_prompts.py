@@ -24,7 +24,7 @@ from hydra import initialize_config_module
 
 from troupe.envs.code_collab.functions import read_function
 from troupe.experience import Message, Sampling
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.chat_template import PREFILL
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient

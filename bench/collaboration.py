@@ -22,7 +22,7 @@ from rich.console import Console
 from troupe.cli.eval import run
 from troupe.cli.start import with_open_keys
 from troupe.runs.fingerprint import training_keys
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 
 LEVELS = ("structure", "syntax", "tests", "cooperation")
 TIMES = {"tokens": "tokens per episode", "rate": "tokens/s", "ms": "ms per episode"}
@@ -36,7 +36,7 @@ def team_of(folder: Path) -> str:
     return f"{agents}, {turns}"
 
 
-def check_alike(team: str, runs: Sequence[Run]) -> None:
+def check_alike(team: str, runs: Sequence[RunReader]) -> None:
     """Exit where runs of ``team`` differ in more than their seeds."""
     first, *others = ({**training_keys(one.config), "seed": None} for one in runs)
     for other, keys in zip(runs[1:], others, strict=True):
@@ -98,7 +98,7 @@ def main() -> None:
     for folder in options.runs:
         teams.setdefault(team_of(folder), []).append(folder)
     for team, runs in teams.items():
-        check_alike(team, [Run(folder) for folder in runs])
+        check_alike(team, [RunReader(folder) for folder in runs])
     rows = {f"{team}, untrained": [measured(runs[0], "base", options)] for team, runs in teams.items()}
     rows |= {f"{team}, trained": [measured(one, "last", options) for one in runs] for team, runs in teams.items()}
     print(table(rows))

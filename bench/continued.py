@@ -23,7 +23,7 @@ from troupe.envs.grid.sokoban import Sokoban
 from troupe.evaluation.episodes import PolicyActor, evaluate
 from troupe.evaluation.summary import summarise
 from troupe.experience import Sampling
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.warm_start.curriculum import CURRICULA

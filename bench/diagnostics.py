@@ -22,7 +22,7 @@ from troupe import Experiment
 from troupe.diagnostics.diagnostics import Diagnostics
 from troupe.diagnostics.extra_episodes import ExtraEpisodes
 from troupe.loop import TrainLoop
-from troupe.models.learner import Learner
+from troupe.models.learning.learner import Learner
 from troupe.setup.assembly import build
 
 PARTS = {

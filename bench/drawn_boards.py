@@ -19,7 +19,7 @@ from troupe.envs.grid.board import draw_board, neighbours, shortest_path
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.evaluation.statistics import bootstrap_interval, pass_at_k
 from troupe.experience import Request, Sampling, Task
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
 
 WORDS = {"U": "up", "D": "down", "L": "left", "R": "right"}

@@ -32,7 +32,7 @@ from transformers import (
 from transformers.utils import logging
 
 from troupe.experience import Request, Sampling
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
 
 VOCABULARY = 150

@@ -579,11 +579,11 @@ def _several(job: Job) -> bool:
 
 async def fuzz_answers(sandbox: LocalSandbox, messages: int, seconds: float, seed: int) -> Row:
     """LaTeX through the parser, in the sandbox, and through the comparison with each expected answer."""
-    from troupe.envs.execution import Execution
+    from troupe.envs.execution import Executor
     from troupe.envs.math.questions import READING
 
     row, rng, start = Row("answers in LaTeX"), Random(f"answers/{seed}"), time.perf_counter()
-    drawn, answers = Messages(rng), Answers(Execution(sandbox, READING))
+    drawn, answers = Messages(rng), Answers(Executor(sandbox, READING))
     while row.messages < messages and time.perf_counter() - start < seconds:
         texts = [drawn.mutated(drawn.latex_text()) if rng.random() < 0.3 else drawn.latex_text() for _ in range(200)]
         row.messages += len(texts)

@@ -27,9 +27,9 @@ import torch
 
 from troupe.envs.base import StepResult, TeamEnv
 from troupe.envs.signalling.world import Signalling
-from troupe.envs.workflow import ClientForAgent, Result, WorkflowWorld
+from troupe.envs.workflow import ClientForAgent, WorkflowResult, WorkflowWorld
 from troupe.experience import Message, Sampling, Split, Task
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler
@@ -88,7 +88,7 @@ class Talk(TeamEnv):
 def workflow(world: TeamEnv, client: str) -> WorkflowWorld:
     """``world`` as a program behind the gateway, with OpenAI's ``client`` or that of the same process."""
 
-    async def play(task: Task, client_for_agent: ClientForAgent) -> Result:
+    async def play(task: Task, client_for_agent: ClientForAgent) -> WorkflowResult:
         game = world.fork()
         game.reset(task)
         clients = {agent: client_for_agent(agent) for agent in AGENTS}
@@ -105,7 +105,7 @@ def workflow(world: TeamEnv, client: str) -> WorkflowWorld:
             step = await game.step({agent: text})
             clients[agent].reward(local=step.local[agent], team=step.team)
             success = step.success
-        return Result(0.0, success)
+        return WorkflowResult(0.0, success)
 
     return WorkflowWorld(workflow=play, tasks=world.tasks, agents=AGENTS, horizon=world.horizon, limit_s=3600)
 

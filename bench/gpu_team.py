@@ -18,7 +18,7 @@ from lines import Setting, names
 from transformers import Qwen3Config, Qwen3ForCausalLM
 
 from troupe.loop import TrainLoop
-from troupe.models.tiny import build_tokenizer
+from troupe.models.bases.tiny import build_tokenizer
 
 K = 8
 

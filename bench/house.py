@@ -36,7 +36,7 @@ NOT_PASSED = {
     "diagnostics/": "statistics of what was played",
     "errors.py": "texts of errors",
     "setup/": "composition, before the step",
-    "models/update_stats.py": "statistics of the update",
+    "models/learning/update_stats.py": "statistics of the update",
     "rollout/engines/counters.py": "statistics of the engine",
 }
 """What runs during a step and does not touch the candidate, with the reason."""

@@ -23,7 +23,7 @@ from troupe.envs.code.problem import Problem
 from troupe.envs.code.running import Runner
 from troupe.envs.code.sources import SCHEMAS
 from troupe.envs.datasets import Table
-from troupe.envs.execution import Execution
+from troupe.envs.execution import Executor
 from troupe.sandbox import Job, Limits, LocalSandbox, Result, Verdict, run_all
 
 LIMITS = Limits(cpu_s=5.0)
@@ -106,7 +106,7 @@ async def broken(item: Item, sandbox: LocalSandbox) -> str:
 
 async def judge(problems: list[Item], sandbox: LocalSandbox) -> dict[str, list[str]]:
     """The problems whose canonical solution was judged wrong, and those whose broken one was judged right."""
-    runner = Runner(Execution(sandbox, LIMITS))
+    runner = Runner(Executor(sandbox, LIMITS))
     wrong: dict[str, list[str]] = {"canonical solutions judged wrong": [], "broken solutions judged right": []}
     for item in problems:
         canonical = await runner.run_hidden(item.problem, item.problem.reference or "")

@@ -28,7 +28,7 @@ from troupe.envs.base import StepResult
 from troupe.envs.turns import TurnTakingWorld, chat
 from troupe.experience import Message, Split, Task
 from troupe.loop import TrainLoop
-from troupe.models.tiny import build_model, build_tokenizer
+from troupe.models.bases.tiny import build_model, build_tokenizer
 from troupe.setup.assembly import build
 from troupe.setup.composition import configurations
 

@@ -36,7 +36,7 @@ from troupe.envs.base import TeamEnv
 from troupe.envs.code.answers import read_program
 from troupe.evaluation.episodes import AgentMessage, Earlier, PolicyActor, evaluate
 from troupe.experience import Task
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.setup.actors import ActorFactory
 from troupe.setup.evaluation import TeamSource, build_conditions, read_request, untrained_team
 

@@ -32,7 +32,7 @@ from transformers.utils import logging
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.history import WithHistory
 from troupe.experience import Completion, Request, Sampling
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.tree import TreeSampler

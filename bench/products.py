@@ -1,4 +1,5 @@
-"""Matrix products in float32 on one core of a CPU: MKL, as torch computes them, beside oneDNN (``troupe.products``).
+"""Matrix products in float32 on one core of a CPU: MKL, as torch computes them, beside oneDNN
+(``troupe.kernels.products``).
 
 The shapes are those of the laptop's model and of SmolLM2-135M, with the rows of a decoding step and of an update.
 Repetitions are interleaved; the figures are medians.  ``first`` is the time of a call with a number of rows that was
@@ -15,7 +16,7 @@ from timeit import timeit
 import torch
 from torch.nn import functional
 
-from troupe import products
+from troupe.kernels import products
 
 MATRICES = {  # outputs, inputs
     "laptop, queries to values": (512, 256),

@@ -17,7 +17,7 @@ from troupe.envs.code.problem import Problem
 from troupe.envs.code.running import Runner
 from troupe.envs.code.sources import SCHEMAS
 from troupe.envs.datasets import Table, UnusableRow
-from troupe.envs.execution import Execution
+from troupe.envs.execution import Executor
 from troupe.sandbox import Job, Limits, LocalSandbox, Verdict
 
 VALUES = {
@@ -81,7 +81,7 @@ async def measure(kind: str, path: str, every: int, only: str, workers: int) -> 
     print(f"{len(rows)} rows, {len(problems)} usable, {whole_rows} with all of their assertions")
     counts: dict[str, list[int]] = {}
     async with LocalSandbox(workers) as sandbox:
-        runner = Runner(Execution(sandbox, Limits(cpu_s=3.0)))
+        runner = Runner(Executor(sandbox, Limits(cpu_s=3.0)))
 
         async def judge(problem: Problem, row: Mapping[str, Any], name: str, program: str) -> None:
             right = (await sandbox.run(Job(whole(problem, row, program)), Limits(cpu_s=5.0))).verdict is Verdict.OK

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 
 SCHEMES = ("decorator", "coordinator", "fallback", "strategy_filter")
 COLUMNS = (*SCHEMES, "calls_aux", "all_tests_passed")
@@ -41,7 +41,7 @@ def _cell(values: Sequence[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run's folder")
-    print(table([Run(path).rows for path in parser.parse_args().runs]))
+    print(table([RunReader(path).rows for path in parser.parse_args().runs]))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from torch.distributed.tensor import DTensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from update import groups_of, peak_from_now, policy_of, resident
 
-from troupe.models.strategies import Fsdp2, StrategySettings, launch
+from troupe.models.pools.strategies import Fsdp2, StrategySettings, launch
 from troupe.setup.assembly import checked
 from troupe.setup.dry_run import plan
 

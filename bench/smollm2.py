@@ -29,10 +29,10 @@ from engine import compiled_vllm
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from troupe import products
 from troupe.envs.math import WordProblems
 from troupe.experience import Completion, Request, Sampling
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.kernels import products
+from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.sandbox import LocalSandbox
 

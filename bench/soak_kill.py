@@ -27,7 +27,7 @@ import troupe.cli.train
 from troupe.cli.main import main as troupe
 from troupe.evaluation.held_out import HeldOut
 from troupe.loop import TrainLoop
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 
 PHASES = ("start-up", "rollout", "update", "evaluation", "checkpoint", "between")
 """What a life marks that it does; kills are aimed at all but the last."""
@@ -174,7 +174,7 @@ def soak(
             raise SystemExit(f"{regime}: a life of the run ended by itself with status {life.status}: {log}")
         report.kills[phase] += 1
         on_kill()
-    if not ((killed / "summary.json").exists() and Run(killed).finished):  # the last kill may come after the end
+    if not ((killed / "summary.json").exists() and RunReader(killed).finished):  # the last kill may come after the end
         _watch(_begin(words, killed, log, report), log)
     report.differences = differences(killed, straight)
     report.seconds = time.monotonic() - start

@@ -31,11 +31,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Co
 
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
-from troupe.models.policy import PolicyModule
-from troupe.models.pool import Policy, Pool
-from troupe.models.ranks import Ranks
-from troupe.models.train_config import PolicyTrainConfig
-from troupe.models.update_settings import UpdateSettings
+from troupe.models.learning.policy import PolicyModule
+from troupe.models.learning.ranks import Ranks
+from troupe.models.learning.train_config import PolicyTrainConfig
+from troupe.models.learning.update_settings import UpdateSettings
+from troupe.models.pools.pool import Policy, Pool
 
 SETTINGS = {  # model, prompt tokens, completion tokens, K, prompts
     "long": ("qwen3", 1024, 128, 8, 1),

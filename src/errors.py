@@ -48,6 +48,10 @@ class AbsentError(ValueError):
     """What this machine lacks and another may have: a package, a device, a key, a file that is to be fetched."""
 
 
+class LostEpisodesError(RuntimeError):
+    """More episodes are lost than ``faults`` allows; the message has the first failure's."""
+
+
 class DiskFullError(OSError):
     """A file that could not be written whole: the disk, a quota or a limit on the size of files is used up."""
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # whose import takes seconds: a configuration is checked with
     from torch import Tensor
 
 from .errors import whole_characters
-from .faults import Failure
 
 Split = Literal["train", "validation", "test"]
 FinishReason = Literal["stop", "length"]
@@ -32,10 +31,26 @@ Topology = Literal["tree", "chain", "joint", "replay", "forest"]
 """The shape of the episodes that a sampler gives; credit rules declare which ones they can judge."""
 Weighting = Literal["message", "episode"]
 """How much a message counts in the loss, see :mod:`.routing`; credit rules declare it."""
+FaultKind = Literal["world", "sandbox", "engine"]
+"""What an episode may be lost to: a world's code or service, the sandbox of its programs, a request to an engine."""
 Message = Mapping[str, str]
 """One chat message: ``{"role": ..., "content": ...}``."""
 LARGEST_VOCABULARY = 1 << 24
 """Tokens, of a model that is loaded, and of ids that files hold."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why an episode is lost."""
+
+    kind: FaultKind
+    message: str
+    error: Exception | None = field(default=None, compare=False, repr=False)
+    """The exception, in the process in which it was raised."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Without the exception, which may not be fit for other processes."""
+        return Failure, (self.kind, self.message)
 
 
 @dataclass(frozen=True)
@@ -372,7 +387,7 @@ class Segment(NamedTuple):
 class TokenBatch:
     """Candidates of one policy, packed one after another, without padding; what they share is there once.
 
-    See :mod:`.models.packing` for the layout.
+    See :mod:`.models.learning.packing` for the layout.
     """
 
     input_ids: Tensor

@@ -17,14 +17,14 @@ from .diagnostics.states import divergence
 from .envs.returned import TaskSource
 from .evaluation.held_out import HeldOut
 from .experience import Episode, Split, Task
-from .memory import trim_heap
-from .models.checkpoint_folder import CheckpointFolder
-from .models.learner import Groups
-from .models.ranks import Ranks
-from .models.team import Team
+from .kernels.memory import trim_heap
+from .models.learning.learner import Groups
+from .models.learning.ranks import Ranks
+from .models.pools.checkpoint_folder import CheckpointFolder
+from .models.pools.team import Team
 from .rollout.ahead import Ahead, MaySpeak, held
 from .rollout.failures import complete_tasks, failures_of
-from .rollout.samplers.base import Closing, Sampler
+from .rollout.samplers.sampler import Closing, Sampler
 from .rollout.seeds import derive
 from .routing import Router
 from .runs.budget import TrainSettings

@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerFast
 from troupe.envs.grid.notation import vocabulary
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Task
-from troupe.models.tiny import build_tokenizer
+from troupe.models.bases.tiny import build_tokenizer
 from troupe.runs.observers import Observers
 
 from .run_fixtures import disk, episode, lines, old_run, rows, run_dir, summary, tree

@@ -5,7 +5,7 @@ from functools import partial
 from troupe.envs.base import TeamEnv
 from troupe.envs.history import WithHistory
 from troupe.envs.signalling.world import Signalling
-from troupe.envs.workflow import ClientForAgent, Result, WorkflowWorld
+from troupe.envs.workflow import ClientForAgent, WorkflowResult, WorkflowWorld
 from troupe.experience import Split, Task
 
 
@@ -17,7 +17,7 @@ def signalling_tasks(split: Split, count: int, seed: int) -> list[Task]:
     return Signalling().tasks(split, count, seed)
 
 
-async def play_signalling(task: Task, client_for_agent: ClientForAgent, *, history: bool = False) -> Result:
+async def play_signalling(task: Task, client_for_agent: ClientForAgent, *, history: bool = False) -> WorkflowResult:
     game, success = signalling(history=history), False
     game.reset(task)
     while acting := game.next_agents():
@@ -29,7 +29,7 @@ async def play_signalling(task: Task, client_for_agent: ClientForAgent, *, histo
         step = await game.step({agent: reply.choices[0].message.content or ""})
         client.reward(local=step.local[agent], team=step.team, **step.info)
         success = step.success
-    return Result(0.0, success)
+    return WorkflowResult(0.0, success)
 
 
 def through_the_gateway(*, pure: bool, history: bool = False) -> WorkflowWorld:

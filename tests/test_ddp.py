@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from troupe.models.base_models import base_path
-from troupe.models.loading import checkpoint_weights
+from troupe.models.bases.base_models import base_path
+from troupe.models.bases.loading import checkpoint_weights
 
 ROOT = Path(__file__).parent
 SMALL = [

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from troupe.models.loading import checkpoint_weights
+from troupe.models.bases.loading import checkpoint_weights
 
 WORDS = [
     *("experiment=sokoban_specialized", "env.horizon=2", "loop.iterations=2", "loop.checkpoint.every=1"),

@@ -12,10 +12,10 @@ from troupe.cli import train
 from troupe.envs.base import TeamEnv
 from troupe.experience import Episode
 from troupe.loop import TrainLoop
-from troupe.rollout.samplers.base import Sampler
 from troupe.rollout.samplers.forest import ForestSampler
 from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
+from troupe.rollout.samplers.sampler import Sampler
 from troupe.rollout.samplers.tree import TreeSampler
 
 from .programs import signalling, through_the_gateway

@@ -12,8 +12,8 @@ import pytest
 import torch
 
 from troupe.cli import train
-from troupe.memory import release
-from troupe.models.strategies import StrategySettings
+from troupe.kernels.memory import release
+from troupe.models.pools.strategies import StrategySettings
 from troupe.setup.assembly import build
 
 SMALL = ["experiment=signalling_shared", "loop.iterations=1", "loop.tasks_per_iteration=1", "env.horizon=1"]

@@ -17,17 +17,17 @@ from troupe.envs.base import TeamEnv
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, Split, Task
 from troupe.loop import TrainLoop
-from troupe.models.learner import Learner
-from troupe.models.loading import load_model
-from troupe.models.optimizer_steps import NonFiniteError
-from troupe.models.pool import Pool
+from troupe.models.bases.loading import load_model
+from troupe.models.learning.learner import Learner
+from troupe.models.learning.optimizer_steps import NonFiniteError
+from troupe.models.pools.pool import Pool
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
-from troupe.rollout.samplers.base import OnEpisode
+from troupe.rollout.samplers.sampler import OnEpisode
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.runs.loggers import scalars
 from troupe.runs.progress import Progress
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -276,7 +276,7 @@ def test_trees_are_kept_and_change_nothing(finished: TrainLoop, build: Build) ->
     kept = build("diagnostics.trees.every=1", "diagnostics.trees.watched=2", "diagnostics.trees.tasks=1")
     train.train(kept)
     assert same(weights(kept), weights(finished))
-    run = Run(kept.directory.path)
+    run = RunReader(kept.directory.path)
     assert [(tree["iteration"], tree["watched"]) for tree in run.trees()] == [(n, w) for n in (0, 1) for w in (0, 1, 1)]
     assert [tree["split"] for tree in run.trees(0)] == ["train", "validation", "validation"]
     assert [tree["task_id"] for tree in run.trees(0)[1:]] == [tree["task_id"] for tree in run.trees(1)[1:]]

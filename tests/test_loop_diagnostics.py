@@ -14,7 +14,7 @@ from troupe.diagnostics import trees
 from troupe.experience import Completion, Request
 from troupe.loop import TrainLoop
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -91,7 +91,7 @@ def test_ahead_of_the_updates_they_begin_with_the_batch_of_their_iteration(
     loop, flights = build(*free, "diagnostics.every=1", "diagnostics.trees.every=1"), InFlight(monkeypatch)
     assert asyncio.run(loop.run())["status"] == "finished"
     assert flights.most == 2 * TOGETHER
-    for row in Run(loop.directory.path).rows:
+    for row in RunReader(loop.directory.path).rows:
         assert row["diagnostics/probe_completions"] > 0 and row["diagnostics/watched_completions"] > 0
 
 
@@ -135,7 +135,7 @@ def test_pictures_are_drawn_beside_the_next_rollout(build: Build, monkeypatch: p
     loop.team.update = updating
     assert asyncio.run(asyncio.wait_for(loop.run(), 120))["status"] == "finished"
     assert noted == ["update", *["drawn"] * 3, "update", *["drawn"] * 3]
-    run = Run(loop.directory.path)
+    run = RunReader(loop.directory.path)
     assert not run.problems and [len(run.trees(iteration)) for iteration in (0, 1)] == [3, 3]
     assert all(tree["pictures"] and not tree.get("problem") for tree in run.trees())
     sizes = [run.tree_files[iteration].path.stat().st_size for iteration in (0, 1)]

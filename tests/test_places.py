@@ -16,8 +16,8 @@ from omegaconf import OmegaConf, open_dict
 from troupe.api.training import train
 from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
-from troupe.models.loading import checkpoint_weights
-from troupe.models.pool_process import PoolProcessError, RemotePool
+from troupe.models.bases.loading import checkpoint_weights
+from troupe.models.pools.pool_process import PoolProcessError, RemotePool
 from troupe.setup.assembly import build
 from troupe.setup.parts import parts_of
 from troupe.setup.policies import PolicySpec

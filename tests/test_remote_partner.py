@@ -15,11 +15,11 @@ from rich.console import Console
 
 from troupe.cli import train
 from troupe.cli.eval import run as evaluate
-from troupe.faults import LostEpisodesError
+from troupe.errors import LostEpisodesError
 from troupe.loop import TrainLoop
-from troupe.models.base_models import base_path
-from troupe.models.loading import checkpoint_weights
-from troupe.runs.run import Run
+from troupe.models.bases.base_models import base_path
+from troupe.models.bases.loading import checkpoint_weights
+from troupe.runs.run import RunReader
 from troupe.setup.assembly import checked
 from troupe.setup.command_line import with_open_keys
 from troupe.setup.dry_run import plan, tables
@@ -73,7 +73,7 @@ def summary(path: Path) -> dict[str, Any]:
 
 def server(run_dir: Path) -> str:
     """The server that the run names."""
-    return str(Run(run_dir).config["policies"]["tool"]["remote"]["url"])
+    return str(RunReader(run_dir).config["policies"]["tool"]["remote"]["url"])
 
 
 def ask(run_dir: Path, *words: str) -> Path:

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from troupe.cli import train
 from troupe.envs.search.index import Index, Passage
 from troupe.errors import ConfigError
-from troupe.models.base_models import SHIPPED
+from troupe.models.bases.base_models import SHIPPED
 from troupe.setup.composition import choices
 from troupe.setup.sections import read_config
 

@@ -20,8 +20,8 @@ from troupe.envs.base import TeamEnv
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.errors import ConfigError
 from troupe.experience import Sampling
-from troupe.models.base_models import base_path
-from troupe.models.loading import checkpoint_weights
+from troupe.models.bases.base_models import base_path
+from troupe.models.bases.loading import checkpoint_weights
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.scripted import NoEngine, ScriptedClient
 from troupe.setup.assembly import checked

@@ -16,7 +16,7 @@ from hydra import compose, initialize_config_module
 
 from troupe.evaluation.against_base import AgainstBase, Curve, Successes, against_base, curve
 from troupe.evaluation.statistics import holm
-from troupe.models.base_models import FOLDER
+from troupe.models.bases.base_models import FOLDER
 from troupe.setup.composition import choices
 from troupe.sweep.tables import markdown
 from troupe.sweep.verdicts import LEVEL

@@ -23,7 +23,7 @@ from transformers import PreTrainedTokenizerBase
 
 from troupe.experience import Candidate, Node, Sample, Task, TokenBatch
 from troupe.loop import TrainLoop
-from troupe.models.policy import compute_loss
+from troupe.models.learning.policy import compute_loss
 from troupe.setup.assembly import build
 
 HERE = Path(__file__).parent
@@ -93,7 +93,7 @@ async def one_iteration(loop: TrainLoop) -> Step:
         return compute_loss(objective, batch, scores, *rest)
 
     only = {name: groups if name == policy else [] for name, groups in batches.items()}
-    with patch("troupe.models.policy.compute_loss", recorded):
+    with patch("troupe.models.learning.policy.compute_loss", recorded):
         updates = await loop.team.update(only, 0, in_order=True)
     batch, row, logprobs, gradient = next(
         (batch, b, logprobs, gradient)

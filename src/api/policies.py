@@ -10,8 +10,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..errors import ConfigError, nearest
 from ..evaluation.assignment import RemotePolicy, ScriptedPolicy, TeamPolicy
 from ..evaluation.request import Checkpoint
-from ..models.loading import load_adapter
-from ..runs.run import Run
+from ..models.bases.loading import load_adapter
+from ..runs.run import RunReader
 from ..setup.evaluation import TeamSource
 from ..setup.team import load_base
 from ..setup.trust import check_stored
@@ -24,7 +24,7 @@ class LoadedPolicy(NamedTuple):
     tokenizer: PreTrainedTokenizerBase
 
 
-def policy_source(run: Run, name: str, checkpoint: Checkpoint) -> TeamPolicy:
+def policy_source(run: RunReader, name: str, checkpoint: Checkpoint) -> TeamPolicy:
     """The policy ``name`` of ``run`` at ``checkpoint``, not loaded.
 
     Raises :class:`~troupe.errors.ConfigError` for another name and for a checkpoint that is not there.
@@ -39,7 +39,7 @@ def policy_source(run: Run, name: str, checkpoint: Checkpoint) -> TeamPolicy:
     return TeamSource(config, run, None).policy("checkpoint", agents[0], checkpoint)
 
 
-def load_policy(run: Run, name: str, checkpoint: Checkpoint, *, merged: bool) -> LoadedPolicy:
+def load_policy(run: RunReader, name: str, checkpoint: Checkpoint, *, merged: bool) -> LoadedPolicy:
     """Raises as :func:`policy_source` does, where weights cannot be loaded, and for a policy without a model here."""
     source = policy_source(run, name, checkpoint)
     if isinstance(source, RemotePolicy):

@@ -16,10 +16,10 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from ..errors import ConfigError
 from ..evaluation.assignment import LocalPolicy, RemotePolicy, ScriptedPolicy, TeamPolicy
 from ..evaluation.request import Checkpoint
-from ..models.base_models import SHIPPED, resolve
-from ..models.loading import ADAPTER
+from ..models.bases.base_models import SHIPPED, resolve
+from ..models.bases.loading import ADAPTER
 from ..reports.model_card import PublishedPolicy, model_card
-from ..runs.run import Run
+from ..runs.run import RunReader
 from ..setup.instantiation import call
 from ..setup.team import load_base
 from .policies import policy_source
@@ -39,7 +39,12 @@ class PublishError(RuntimeError):
 
 
 def push_to_hub(
-    run: Run, repo: str, checkpoint: Checkpoint | None = None, *, private: bool = False, license: str | None = None
+    run: RunReader,
+    repo: str,
+    checkpoint: Checkpoint | None = None,
+    *,
+    private: bool = False,
+    license: str | None = None,
 ) -> str:
     """Upload :func:`write_hub_folder` of ``run`` to ``repo``, which is created where it does not exist; returns its
     address.
@@ -64,7 +69,7 @@ def upload(folder: Path, repo: str, *, private: bool) -> str:
 
 
 def write_hub_folder(
-    run: Run, folder: Path, repo: str, checkpoint: Checkpoint | None = None, license: str | None = None
+    run: RunReader, folder: Path, repo: str, checkpoint: Checkpoint | None = None, license: str | None = None
 ) -> Path:
     """Write the content of ``repo`` into ``folder``, which must be empty or new: README.md with the card, and one
     folder per policy, as ``from_pretrained(..., subfolder=POLICY)`` reads it.  A base model that an adapter needs, or a
@@ -94,7 +99,7 @@ def write_hub_folder(
     return folder
 
 
-def _base_folders(run: Run, sources: Mapping[str, TeamPolicy]) -> Iterator[tuple[str, str]]:
+def _base_folders(run: RunReader, sources: Mapping[str, TeamPolicy]) -> Iterator[tuple[str, str]]:
     """(Base model, its folder in the repository) for those that are needed and not on the hub."""
     needed = [
         run.config["policies"][name]["base"]
@@ -111,12 +116,12 @@ def _base_folders(run: Run, sources: Mapping[str, TeamPolicy]) -> Iterator[tuple
         yield base, name
 
 
-def _is_own(run: Run, name: str, source: LocalPolicy) -> bool:
+def _is_own(run: RunReader, name: str, source: LocalPolicy) -> bool:
     """Whether the policy has weights of its own: a checkpoint's, not those of its base model."""
     return source.weights != run.config["policies"][name]["base"]
 
 
-def _published(run: Run, name: str, source: TeamPolicy, bases: Mapping[str, str]) -> PublishedPolicy:
+def _published(run: RunReader, name: str, source: TeamPolicy, bases: Mapping[str, str]) -> PublishedPolicy:
     agents = [agent for agent, policy in run.config["team"].items() if policy == name]
     if isinstance(source, RemotePolicy):
         return PublishedPolicy(name, agents, "remote", "behind a server")

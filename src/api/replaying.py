@@ -20,11 +20,11 @@ from ..evaluation.replay import Fork, replay_to, take
 from ..evaluation.request import EvalRequest, given_sampling
 from ..evaluation.stored import StoredEpisode, StoredMessage, locate_episode
 from ..experience import Task
-from ..models.checkpoint import STATE
+from ..models.pools.checkpoint import STATE
 from ..reports.replay import ShownContinuation, show_replay
 from ..rollout.seeds import derive
 from ..runs.files import CHECKPOINTS, CONFIG, EVALUATIONS, read_object
-from ..runs.run import Run
+from ..runs.run import RunReader
 from ..setup.actors import ActorFactory
 from ..setup.checks import set_threads
 from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, trained_team
@@ -88,7 +88,7 @@ def replay_episode(keys: Mapping[str, Any], console: Console | None = None) -> R
     console = console or Console(highlight=False)
     team = trained_team("run", _required(keys, "run"), Trust.of(keys["trust"]))
     assert team.run is not None
-    run = Run(team.run.path, tolerant=True)
+    run = RunReader(team.run.path, tolerant=True)
     asked, place = _required(keys, "episode"), _place(keys)
     episode = locate_episode(run, asked, _optional(keys, "sample", 0), place.node)
     _check_turn(keys, episode)
@@ -239,7 +239,7 @@ async def _replay(
     return Replay(episode, turn, ", ".join(agents), before, stored, new, speakers, fork.checked, forced, weights)
 
 
-def _other_weights(episode: StoredEpisode, checkpoint: str, run: Run | None) -> str:
+def _other_weights(episode: StoredEpisode, checkpoint: str, run: RunReader | None) -> str:
     """What plays in place of the weights of a training tree; "" where they are the same."""
     if run is None or not episode.name.startswith("train_"):
         return ""
@@ -293,7 +293,7 @@ def _speaker(source: AgentSource) -> str:
 # ---- what is shown --------------------------------------------------------------------------------------------------
 
 
-def _show(console: Console, replay: Replay, run: Run) -> None:
+def _show(console: Console, replay: Replay, run: RunReader) -> None:
     checked = ", ".join(f"{n} {kind[:-1] if n == 1 else kind}" for kind, n in replay.checked.items())
     proof = (
         f"the world repeats the stored episode up to there: compared {checked}" if checked else "forked at the start"

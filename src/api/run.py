@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import AbsentError
 from ..evaluation.request import Checkpoint
-from ..runs import run
 from ..runs.index import find_runs
+from ..runs.run import RunReader
 from ..runs.tables import LogTable, episode_table, tree_table
 from .policies import LoadedPolicy, load_policy
 from .publishing import push_to_hub, write_hub_folder
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 
-class Run(run.Run):
-    """The reader of a run directory, :class:`troupe.runs.run.Run`, that also finds runs, loads policies and publishes::
+class Run(RunReader):
+    """A :class:`troupe.runs.run.RunReader` that also finds runs, loads policies and publishes::
 
     run = Run("runs/sokoban_lora/2026-11-21_15-46-09-0")
     model, tokenizer = run.policy("tool")

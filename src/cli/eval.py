@@ -15,7 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from ..envs.base import WorldFailure
-from ..errors import ConfigError, DiskFullError
+from ..errors import ConfigError, DiskFullError, LostEpisodesError
 from ..evaluation import records
 from ..evaluation.conditions import CUT, Condition, ConditionResult
 from ..evaluation.identity import evaluation_identity
@@ -24,11 +24,11 @@ from ..evaluation.records import EvaluationRecord, file_name
 from ..evaluation.request import EvalRequest
 from ..evaluation.summary import episode_rows
 from ..evaluation.tables import benchmark_table, episode_progress, evaluation_table, show
-from ..faults import FaultSettings, LostEpisodesError
-from ..models.base_models import BaseModelError
+from ..models.bases.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..runs.directory import versions
+from ..runs.faults import FaultSettings
 from ..runs.files import EVALUATIONS
 from ..runs.fingerprint import code_hash
 from ..sandbox import SandboxUnavailable

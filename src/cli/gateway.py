@@ -29,7 +29,7 @@ from ..experience import Completion, MessageText
 from ..gateway.guard import RefusedError
 from ..gateway.protocol import ChatReply, ChatRequest
 from ..gateway.server import Server, guarded
-from ..models.base_models import BaseModelError
+from ..models.bases.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PolicyClient, PromptError, PromptTooLongError
 from ..rollout.seeds import derive

@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from ..api.publishing import PublishError, push_to_hub, write_hub_folder
 from ..errors import ConfigError, nearest
-from ..models.base_models import BaseModelError
+from ..models.bases.base_models import BaseModelError
 from ..setup.command_line import fail
 from ..setup.evaluation import trained_team
 

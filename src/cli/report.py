@@ -91,7 +91,7 @@ def gather(folders: Sequence[Path]) -> RunsPage:
     Raises :class:`~troupe.runs.files.RunDirectoryError` for a folder that is not there, and where no run is left.
     """
     from ..reports.comparison import RunsPage, problems_of, read_run
-    from ..reports.settings import Setting, one_per_seed, settings_of
+    from ..reports.grouping import Setting, one_per_seed, settings_of
     from ..sweep.overview import Overview, parts_of
 
     for folder in (folder for folder in folders if not folder.is_dir()):

@@ -13,7 +13,7 @@ from ..errors import visible
 from ..reports.values import duration, numeric
 from ..runs.files import RunDirectoryError
 from ..runs.index import find_runs
-from ..runs.run import Run
+from ..runs.run import RunReader
 
 HEADS = ("run", "status", "success", "iterations", "wall time")
 
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str]) -> None:
         print(f"no runs below {', '.join(map(str, folders))}")
 
 
-def facts(run: Run) -> dict[str, Any]:
+def facts(run: RunReader) -> dict[str, Any]:
     """What is known of ``run``.  ``status`` is that of its summary, or ``running``, ``killed`` (it has no status, and
     no process trains in it), ``damaged`` (``problem`` names the file).
     """

@@ -16,13 +16,12 @@ from ..algorithms.credit.checks import CreditError
 from ..api.training import train
 from ..cluster.actors import ClusterError, LostActorError
 from ..envs.base import WorldFailure
-from ..errors import ConfigError, visible
-from ..faults import LostEpisodesError
-from ..memory import UpdateMemoryError
-from ..models.base_models import BaseModelError
-from ..models.checkpoint import CheckpointError
-from ..models.pool_process import PoolProcessError
-from ..models.ranks import OtherRankError
+from ..errors import ConfigError, LostEpisodesError, visible
+from ..kernels.memory import UpdateMemoryError
+from ..models.bases.base_models import BaseModelError
+from ..models.learning.ranks import OtherRankError
+from ..models.pools.checkpoint import CheckpointError
+from ..models.pools.pool_process import PoolProcessError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..sandbox import SandboxUnavailable

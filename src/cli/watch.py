@@ -70,9 +70,9 @@ class WatchServer(ThreadingHTTPServer):
 
     def state(self) -> dict[str, str]:
         """``stamp``, another one once a run has written something, and ``text``, how far the runs are."""
-        from ..runs.run import Run
+        from ..runs.run import RunReader
 
-        runs = [Run(path, tolerant=True) for path in _runs(self.folders)]
+        runs = [RunReader(path, tolerant=True) for path in _runs(self.folders)]
         parts = [(f"{_changed(run.path)} {run.state}", _progress(run)) for run in runs]
         return {"stamp": ", ".join(stamp for stamp, _ in parts), "text": "; ".join(text for _, text in parts)}
 
@@ -139,11 +139,11 @@ def _progress(run: Any) -> str:
 
 def _page(folders: Sequence[Path]) -> str:
     from ..reports import comparison, report
-    from ..runs.run import Run
+    from ..runs.run import RunReader
     from .report import gather
 
     if len(folders) == 1 and (folders[0] / CONFIG).is_file():
-        return report.render(Run(folders[0], tolerant=True), [])
+        return report.render(RunReader(folders[0], tolerant=True), [])
     return comparison.render(gather(folders))
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..errors import AbsentError
-from .settings import Execution, Resources
+from .execution import Execution, Resources
 
 log = logging.getLogger(__name__)
 Answer = tuple[Any, Exception | None]

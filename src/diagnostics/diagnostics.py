@@ -7,11 +7,11 @@ from typing import Any
 
 from ..envs.base import TeamEnv
 from ..experience import Episode, Node, Task
-from ..faults import FaultSettings
-from ..models.team import Team
+from ..models.pools.team import Team
 from ..rollout.failures import complete_tasks
-from ..rollout.samplers.base import Sampler
+from ..rollout.samplers.sampler import Sampler
 from ..rollout.seeds import derive
+from ..runs.faults import FaultSettings
 from ..runs.metrics import timed
 from ..runs.output import RunOutput
 from ..runs.progress import Progress

@@ -9,9 +9,9 @@ from functools import partial
 
 from ..envs.base import TeamEnv
 from ..experience import Episode, Task
-from ..faults import FaultSettings
-from ..models.team import Team
-from ..rollout.samplers.base import Sampler
+from ..models.pools.team import Team
+from ..rollout.samplers.sampler import Sampler
+from ..runs.faults import FaultSettings
 
 Playing = asyncio.Task[list[list[Episode]]]
 

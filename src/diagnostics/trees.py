@@ -9,7 +9,7 @@ from copy import deepcopy
 from ..algorithms.credit.base import CreditRule
 from ..envs.base import TeamEnv
 from ..experience import Episode
-from ..models.team import Team, scored_samples
+from ..models.pools.team import Team, scored_samples
 from ..runs.metrics import timed
 from ..runs.output import RunOutput
 from ..runs.tables import tree_table

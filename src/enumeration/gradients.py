@@ -17,7 +17,7 @@ from ..algorithms.credit.base import CreditRule
 from ..algorithms.objectives import Objective
 from ..envs.base import TeamEnv
 from ..experience import Episode, Sample, Task
-from ..models.packing import mini_batches
+from ..models.learning.packing import mini_batches
 from ..rollout.chat_codec import ChatCodec
 from ..routing import Router
 from .game import TEXTS, log_odds

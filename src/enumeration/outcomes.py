@@ -15,8 +15,8 @@ from ..experience import Completion, Episode, Request, Sampling, Task
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Weightless
 from ..rollout.policy_client import PolicyClient
-from ..rollout.samplers.base import Sampler, max_steps
 from ..rollout.samplers.forest import ForestSampler
+from ..rollout.samplers.sampler import Sampler, max_steps
 from ..rollout.samplers.task_rollout import TaskRollout
 from .game import TEXTS, probability
 

@@ -17,7 +17,7 @@ CACHE_BYTES = 1 << 27
 """Memory that the cache may take, whatever programs return."""
 
 
-class Execution:
+class Executor:
     """A sandbox with its limits, and a cache of the results of programs.
 
     The sandbox is deterministic, so that the same job has the same result; only a program that reads the clock, or the

@@ -11,7 +11,7 @@ from typing import Self, get_args
 from ..experience import Message
 from .base import StepResult, TeamEnv
 from .checks import check_actions, check_agent, check_at_least, check_choice
-from .execution import Execution
+from .execution import Executor
 from .judging import guarded, judging
 from .thoughts import spoken
 from .tool_calls import ANSWER, READ, UNREADABLE, Tool, ToolFormat, ToolOffer
@@ -39,7 +39,7 @@ class TurnTakingWorld(TeamEnv):
         *,
         stages: Sequence[tuple[str, ...]],
         horizon: int,
-        execution: Execution | None = None,
+        execution: Executor | None = None,
         tools: ToolFormat | None = None,
     ) -> None:
         check_at_least("horizon", horizon, 1)

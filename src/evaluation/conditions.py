@@ -12,10 +12,10 @@ from typing import Any
 from ..envs.base import TeamEnv
 from ..errors import ConfigError
 from ..experience import Sampling, Task
-from ..faults import DEFAULT_FAULTS, FaultSettings
 from ..rollout.playing import prompt_of
 from ..rollout.policy_client import PromptError
 from ..rollout.seeds import derive
+from ..runs.faults import DEFAULT_FAULTS, FaultSettings
 from .assignment import Assignment
 from .episodes import Actor, AgentMessage, Earlier, EpisodeResult, PolicyActor, evaluate
 from .partial import NOTHING_KEPT, PartialEvaluation, PlayedSample
@@ -166,7 +166,7 @@ async def play_conditions(
 
     The seed of the first sample is that of a run's own evaluation, whose metrics it repeats.  Raises
     :class:`ConfigError` where a policy cannot read a world, before anything is played;
-    :class:`..faults.LostEpisodesError` where more episodes of a condition are lost than ``faults`` allow.
+    :class:`..errors.LostEpisodesError` where more episodes of a condition are lost than ``faults`` allow.
     """
     try:
         for condition, team in zip(conditions, actors, strict=True):

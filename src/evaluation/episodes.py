@@ -12,10 +12,10 @@ from typing import Any, Protocol
 
 from ..envs.base import TeamEnv
 from ..errors import whole_characters
-from ..experience import Completion, Message, Task
-from ..faults import DEFAULT_FAULTS, Failure, FaultKind, FaultSettings
+from ..experience import Completion, Failure, FaultKind, Message, Task
 from ..rollout.playing import advance, drawn, gather, or_failure, prompt_of, start_env
 from ..rollout.policy_client import PolicyClient
+from ..runs.faults import DEFAULT_FAULTS, FaultSettings
 
 
 @dataclass(frozen=True)

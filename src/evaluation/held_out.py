@@ -8,7 +8,7 @@ from typing import Any
 
 from ..envs.base import TeamEnv
 from ..experience import Split, Task
-from ..models.team import Team
+from ..models.pools.team import Team
 from ..rollout.seeds import derive
 from ..runs.budget import TrainSettings
 from ..runs.metrics import prefixed, timed

@@ -9,7 +9,7 @@ from os.path import isfile
 from pathlib import Path
 from typing import Any
 
-from ..models.base_models import digest, resolve
+from ..models.bases.base_models import digest, resolve
 from .assignment import AgentSource, LocalPolicy, RemotePolicy, ScriptedPolicy
 from .conditions import Condition, sampling_at
 from .episodes import EchoActor

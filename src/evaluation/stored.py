@@ -8,7 +8,7 @@ from typing import Any
 
 from ..errors import nearest
 from ..runs.episodes import EpisodeFile, episode_files
-from ..runs.run import Run
+from ..runs.run import RunReader
 from ..runs.trees import TreeFile
 from .records import EvaluationError
 
@@ -63,7 +63,7 @@ class StoredEpisode:
         return f"{self.name}/{self.task_id}"
 
 
-def locate_episode(run: Run, place: str, sample: int | None = None, node: int | None = None) -> StoredEpisode:
+def locate_episode(run: RunReader, place: str, sample: int | None = None, node: int | None = None) -> StoredEpisode:
     """The episode that ``place`` names, ``FILE/TASK`` (or ``FILE/NUMBER``, from 0); of several of a task the
     ``sample``-th, from 0.  Of a tree the path that went on, through ``node`` where it is given.
 
@@ -94,7 +94,7 @@ def locate_episode(run: Run, place: str, sample: int | None = None, node: int | 
     return _from_episode(name, file, record, sample or 0)
 
 
-def _files(run: Run) -> dict[str, EpisodeFile | TreeFile]:
+def _files(run: RunReader) -> dict[str, EpisodeFile | TreeFile]:
     files: dict[str, EpisodeFile | TreeFile] = {file.name: file for file in run.tree_files.values()}
     files |= run.episode_files
     for folder in run.evaluations:

@@ -8,7 +8,7 @@ from statistics import fmean
 from typing import Any
 
 from ..envs.judging import METRIC
-from ..faults import Failure
+from ..experience import Failure
 from .episodes import EpisodeResult
 from .statistics import bootstrap_interval, default_ks, pass_at_k, wilson
 

@@ -8,10 +8,10 @@ from math import inf
 from statistics import fmean
 
 from ..evaluation.statistics import ANY, SHARE, t_interval
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .charts import Chart, ChartDrawing, Series, draw
 from .curves import DIAGNOSTICS, PER_POLICY, SHARES, agents_of, policies_of
-from .settings import Setting
+from .grouping import Setting
 from .values import numeric
 
 AMOUNT = (0.0, inf)
@@ -21,7 +21,7 @@ SIGNED = ("reward", "loss", "excess_weight")
 COLOURS = 7
 """The page's colours; beyond them settings are dashed."""
 
-Axis = Callable[[Run], dict[int, float]]
+Axis = Callable[[RunReader], dict[int, float]]
 """Of a run: x by iteration."""
 
 
@@ -30,11 +30,11 @@ def tag(place: int) -> str:
     return f"s{place}" if place < COLOURS else f"s{place} dashed"
 
 
-def iterations(run: Run) -> dict[int, float]:
+def iterations(run: RunReader) -> dict[int, float]:
     return {0: 0.0} | {row["iteration"]: float(row["iteration"]) for row in run.rows}
 
 
-def completions(run: Run) -> dict[int, float]:
+def completions(run: RunReader) -> dict[int, float]:
     """The completions that training had cost by the end of each iteration; nothing where a row does not say."""
     counts = [row.get("rollout/completions") for row in run.rows]
     if not all(map(numeric, counts)):

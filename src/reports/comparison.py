@@ -14,12 +14,12 @@ from pathlib import Path
 from ..runs.directory import write_atomic
 from ..runs.files import FORMAT, FORMAT_KEY
 from ..runs.plain_table import PlainTable
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .bands import COLOURS, learning_curves, metric_curves, tag
 from .differences import MOST_WHISKERS, differences, signed, success_of
+from .grouping import ABSENT, Setting, config_differences
 from .page import SETTINGS_PAGE, render_page
 from .scores import score_of
-from .settings import ABSENT, Setting, config_differences
 from .values import duration, numeric
 
 MOST_TASKS = 12
@@ -116,7 +116,7 @@ def _versions(settings: Sequence[Setting]) -> list[str]:
     return sentences
 
 
-def _version(run: Run) -> str:
+def _version(run: RunReader) -> str:
     """The commits that trained ``run``; the hash of its code where they do not have all of that."""
     commits = [str(run.versions.get(key, "")) for key in ("commit", "own_commit")]
     partial = not commits[0] or any(commit == "unknown" or "-dirty" in commit for commit in commits)
@@ -169,6 +169,6 @@ def _alarms(settings: Sequence[Setting]) -> list[tuple[str, str]]:
     return alarms
 
 
-def read_run(path: Path) -> Run:
-    """The tolerant run in ``path``, see :class:`~troupe.runs.run.Run`."""
-    return Run(path, tolerant=True)
+def read_run(path: Path) -> RunReader:
+    """The tolerant run in ``path``, see :class:`~troupe.runs.run.RunReader`."""
+    return RunReader(path, tolerant=True)

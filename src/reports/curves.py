@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .charts import Chart, ChartDrawing, Point, Series, draw
 from .scores import episodes_of, score_of
 from .values import interval, numeric
@@ -47,14 +47,14 @@ BEST_OF_K = (
 )
 
 
-def colours(run: Run, agents: Iterable[str]) -> dict[str, int]:
+def colours(run: RunReader, agents: Iterable[str]) -> dict[str, int]:
     """A colour from 1 to ``PALETTE`` for every agent and policy, ``agents`` first; an agent and a policy of the same
     name share one."""
     names = dict.fromkeys(agents) | dict.fromkeys(agents_of(run)) | dict.fromkeys(policies_of(run))
     return {name: 1 + index % PALETTE for index, name in enumerate(names)}
 
 
-def learning_curve(run: Run) -> ChartDrawing | None:
+def learning_curve(run: RunReader) -> ChartDrawing | None:
     """Success on validation tasks with its interval, on test tasks before and after, and success in training."""
     validation = _points(run, "eval/success")
     bands = [(x, *span) for x, value in run.values("eval/success_ci95") if (span := interval(value))]
@@ -75,7 +75,7 @@ def learning_curve(run: Run) -> ChartDrawing | None:
     )
 
 
-def per_agent_and_policy(run: Run, palette: Mapping[str, int]) -> list[ChartDrawing]:
+def per_agent_and_policy(run: RunReader, palette: Mapping[str, int]) -> list[ChartDrawing]:
     """Turns, rewards, speed and time, then the update's statistics of every policy."""
     agents = [name for name in palette if name in agents_of(run)]
     series = [Series("training", _points(run, "rollout/turns"), style="faint")]
@@ -100,19 +100,19 @@ def per_agent_and_policy(run: Run, palette: Mapping[str, int]) -> list[ChartDraw
     return [drawing for drawing in map(draw, _to_the_end(run, charts)) if drawing]
 
 
-def _to_the_end(run: Run, charts: Iterable[Chart]) -> Iterator[Chart]:
+def _to_the_end(run: RunReader, charts: Iterable[Chart]) -> Iterator[Chart]:
     """``charts`` with one x axis, also where a metric was measured in the first iterations alone."""
     end = max((row["iteration"] for row in run.rows), default=0)
     return (replace(chart, x_end=end) for chart in charts)
 
 
-def _diagnostic(run: Run, key: str, agents: Iterable[str], palette: Mapping[str, int]) -> Chart:
+def _diagnostic(run: RunReader, key: str, agents: Iterable[str], palette: Mapping[str, int]) -> Chart:
     """One line per agent."""
     lines = [Series(agent, _points(run, f"diagnostics/{agent}/{key}"), palette[agent]) for agent in agents]
     return Chart(DIAGNOSTICS[key], lines, share=key != "entropy_nats")
 
 
-def _mismatch(run: Run, agent: str) -> Iterator[Chart]:
+def _mismatch(run: RunReader, agent: str) -> Iterator[Chart]:
     """How much the log-probabilities of engine and learner differed, one line per turn."""
     matches = [match for key in _keys(run) if (match := MISMATCH_KEY.fullmatch(key)) and match[1] == agent]
     turns = sorted({match[2] for match in matches}, key=lambda turn: int(turn.removeprefix("turn")))
@@ -125,7 +125,7 @@ def _mismatch(run: Run, agent: str) -> Iterator[Chart]:
         yield Chart(f"{agent}: {title}", lines, share=not in_nats, noise=ROUNDING_NATS if in_nats else 0)
 
 
-def time_keys(run: Run) -> list[tuple[str, str]]:
+def time_keys(run: RunReader) -> list[tuple[str, str]]:
     """(Key, name) of every time that rows hold: ``("time/rollout_s", "rollout")``."""
     keys = [key for key in _keys(run) if key.startswith("time/")]
     return [(key, key.removeprefix("time/").removesuffix("_s")) for key in keys]
@@ -136,7 +136,7 @@ def time_colour(index: int) -> int:
     return PALETTE - index % PALETTE
 
 
-def all_other(run: Run) -> list[ChartDrawing]:
+def all_other(run: RunReader) -> list[ChartDrawing]:
     """Every metric that no other chart shows, one chart per key; times, mismatch statistics and the diagnostics of
     single turns are left out.
     """
@@ -158,19 +158,19 @@ def all_other(run: Run) -> list[ChartDrawing]:
     return [drawing for key in rest if (drawing := draw(Chart(key, [Series(key, _points(run, key))])))]
 
 
-def agents_of(run: Run) -> list[str]:
+def agents_of(run: RunReader) -> list[str]:
     return [match[1] for key in _keys(run) if (match := REWARD.fullmatch(key))]
 
 
-def policies_of(run: Run) -> list[str]:
+def policies_of(run: RunReader) -> list[str]:
     names = dict.fromkeys(key.split("/", 1)[1].rpartition("/")[0] for key in _keys(run) if key.startswith("train/"))
     return [name for name in names if name]
 
 
-def _keys(run: Run) -> list[str]:
+def _keys(run: RunReader) -> list[str]:
     """Keys of all rows, in the order in which they first appear."""
     return list(dict.fromkeys(key for row in run.rows for key in row))
 
 
-def _points(run: Run, key: str) -> list[Point]:
+def _points(run: RunReader, key: str) -> list[Point]:
     return [(x, value) for x, value in run.values(key) if numeric(value)]

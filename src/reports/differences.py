@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from ..evaluation.comparison import Results, compare
 from ..evaluation.statistics import DIFFERENCE, SHARE, hierarchical_estimate, holm, t_interval
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .charts import Chart, ChartDrawing, Series, draw, percent
+from .grouping import Setting
 from .scores import episodes_of, score_of
-from .settings import Setting
 
 MOST_SETTINGS = 5
 """Up to so many each is compared with each, beyond that with the first alone."""
@@ -181,7 +181,7 @@ def _difference(first: Setting, second: Setting, colours: tuple[int, int]) -> Di
     )
 
 
-def _pairs(first: Setting, second: Setting) -> list[tuple[object, Run, Run]]:
+def _pairs(first: Setting, second: Setting) -> list[tuple[object, RunReader, RunReader]]:
     """(Seed, run, run) of the seeds that both have; two single runs are a pair whatever their seeds."""
     if len(first.runs) == len(second.runs) == 1:
         a, b = first.runs[0], second.runs[0]
@@ -191,7 +191,7 @@ def _pairs(first: Setting, second: Setting) -> list[tuple[object, Run, Run]]:
     return [(seed, run, others[seed]) for seed, run in first.by_seed.items() if seed in others]
 
 
-def _results(run: Run, prefix: str = "eval") -> Results:
+def _results(run: RunReader, prefix: str = "eval") -> Results:
     """Of the test after training, or before it; none where the run has no such episodes."""
     file = episodes_of(run, prefix)
     return {str(e["task_id"]): None if e.get("lost") else bool(e["success"]) for e in file.episodes} if file else {}

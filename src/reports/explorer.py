@@ -18,7 +18,7 @@ from typing import Any
 
 from ..errors import CONTROLS
 from ..runs.episodes import EpisodeFile, episode_files
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .episodes import BASICS, LONGEST, pictures_of, plain
 from .evaluations import UNTRAINED, speakers_of, weights_of
 from .values import numeric
@@ -57,7 +57,7 @@ class Explorer:
     problems: Sequence[str]
 
 
-def explorer(run: Run, most: int = MOST) -> Explorer:
+def explorer(run: RunReader, most: int = MOST) -> Explorer:
     """Of the files of ``run``; at most ``most`` compressed characters."""
     problems: list[str] = []
     builder = _Builder(most)
@@ -69,7 +69,7 @@ def explorer(run: Run, most: int = MOST) -> Explorer:
 # ---- where episodes come from ---------------------------------------------------------------------------------------
 
 
-def _sources(run: Run, problems: list[str]) -> Iterator[Source]:
+def _sources(run: RunReader, problems: list[str]) -> Iterator[Source]:
     trees = [(file.iteration, tree) for file in run.tree_files.values() for tree in file.trees]
     problems += [problem for file in run.tree_files.values() for problem in file.problems]
     yield Source("training trees", [(iteration, _shown(tree)) for iteration, tree in trees])

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from ..runs.files import RunDirectoryError
-from ..runs.run import Run
+from ..runs.run import RunReader
 
 TEMPLATE = Path(__file__).parent / "templates"
 SCORES = {"base": "eval_before", "last": "eval", "best": "eval_best"}
@@ -39,7 +39,7 @@ class PublishedPolicy:
 
 
 def model_card(
-    run: Run, repo: str, checkpoint: str, policies: Sequence[PublishedPolicy], license: str | None = None
+    run: RunReader, repo: str, checkpoint: str, policies: Sequence[PublishedPolicy], license: str | None = None
 ) -> ModelCard:
     """The card of ``run`` at ``checkpoint``, to be the README.md of ``repo``.
 
@@ -99,7 +99,7 @@ FENCE = "`" * 3
 """Ends a block of code."""
 
 
-def _score(run: Run, checkpoint: str) -> dict[str, Any]:
+def _score(run: RunReader, checkpoint: str) -> dict[str, Any]:
     """Success of ``checkpoint`` on the test tasks, its interval, turns and number of episodes."""
     prefix = SCORES[checkpoint]
     keys = ("success", "success_ci95", "turns", "episodes")

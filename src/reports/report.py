@@ -13,7 +13,7 @@ from typing import Any
 from ..runs.directory import write_atomic
 from ..runs.episodes import EpisodeFile
 from ..runs.files import EVALUATIONS, FORMAT, FORMAT_KEY, REPORT, VERSIONS
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .charts import number
 from .curves import GREY, all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
 from .episodes import agents, choose, first_and_last
@@ -49,11 +49,11 @@ def write_report(path: Path, problems: list[str] | None = None) -> Path:
     Raises :class:`~troupe.runs.files.RunDirectoryError` where ``path`` is not a run directory.
     """
     file = path / REPORT
-    write_atomic(file, render(Run(path, tolerant=True), [] if problems is None else problems))
+    write_atomic(file, render(RunReader(path, tolerant=True), [] if problems is None else problems))
     return file
 
 
-def render(run: Run, problems: list[str]) -> str:
+def render(run: RunReader, problems: list[str]) -> str:
     """The page; ``run`` is tolerant, so that what is damaged is named there, and in ``problems``."""
     explored = explorer(run)
     first, last = first_and_last(run.episode_files.values())
@@ -92,7 +92,7 @@ def render(run: Run, problems: list[str]) -> str:
     )
 
 
-def _alarms(run: Run) -> list[str]:
+def _alarms(run: RunReader) -> list[str]:
     """A line for every alarm of the run."""
     records = run.summary.get("alarms")
     return [str(each.get("text")) for each in records if isinstance(each, dict)] if isinstance(records, list) else []
@@ -102,13 +102,13 @@ REST = "evaluation and the rest"
 SCORES = {"eval_before": "before training", "eval": "after training", "eval_best": "best on validation"}
 
 
-def _scores(run: Run) -> list[tuple[str, Score]]:
+def _scores(run: RunReader) -> list[tuple[str, Score]]:
     """Those with an interval, each with its name."""
     scores = [(name, score_of(run, key)) for key, name in SCORES.items()]
     return [(name, score) for name, score in scores if score and score.interval]
 
 
-def _layout(run: Run) -> list[str]:
+def _layout(run: RunReader) -> list[str]:
     """A sentence where a newer version of Troupe or an unknown one wrote the run; of older ones all is shown."""
     layout = run.versions.get(FORMAT_KEY, 1)
     if isinstance(layout, int) and layout <= FORMAT:
@@ -116,7 +116,7 @@ def _layout(run: Run) -> list[str]:
     return [f"{VERSIONS}: the run has layout {layout}, not {FORMAT}; what has another form in it is not shown."]
 
 
-def _facts(run: Run) -> list[str]:
+def _facts(run: RunReader) -> list[str]:
     """Seed, credit rule, policies and commit, as far as the files have them."""
     facts = [f"seed {run.config['seed']}"] if "seed" in run.config else []
     credit = _at(run.config, "algorithm", "credit", "_target_")
@@ -141,7 +141,7 @@ def _at(config: Any, *keys: str) -> Any:
     return config
 
 
-def _tiles(run: Run) -> list[tuple[str, str]]:
+def _tiles(run: RunReader) -> list[tuple[str, str]]:
     """Totals as (name, text)."""
     count, planned = run.summary.get("iterations", len(run.rows)), _at(run.config, "loop", "iterations")
     tiles = [("iterations", f"{count} of {planned}" if isinstance(planned, int) and planned != count else f"{count}")]
@@ -157,7 +157,7 @@ def _tiles(run: Run) -> list[tuple[str, str]]:
     return [*tiles, ("wall time", duration(wall))] if numeric(wall) else tiles
 
 
-def _times(run: Run) -> list[tuple[str, float, float, int]]:
+def _times(run: RunReader) -> list[tuple[str, float, float, int]]:
     """The parts of the wall time, as (name, seconds, share of the total, colour)."""
     parts = {name: sum(value for _, value in run.values(key) if numeric(value)) for key, name in time_keys(run)}
     wall = run.summary.get("time/wall_s", 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..runs.episodes import EpisodeFile
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .values import interval, numeric
 
 
@@ -20,7 +20,7 @@ class Score:
     counted: bool = False
 
 
-def score_of(run: Run, key: str) -> Score | None:
+def score_of(run: RunReader, key: str) -> Score | None:
     """Of ``eval_before``, ``eval`` or ``eval_best``; None where neither file has it."""
     success, span = run.summary.get(f"{key}/success"), interval(run.summary.get(f"{key}/success_ci95"))
     if numeric(success):
@@ -35,7 +35,7 @@ def score_of(run: Run, key: str) -> Score | None:
     return Score(sum(results) / len(results), wilson(sum(results), len(results)), len(results), counted=True)
 
 
-def episodes_of(run: Run, key: str) -> EpisodeFile | None:
+def episodes_of(run: RunReader, key: str) -> EpisodeFile | None:
     """The episodes of ``eval_before``, ``eval`` or ``eval_best``."""
     if key == "eval_best":
         return run.episode_files.get("test_best")

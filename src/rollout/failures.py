@@ -8,9 +8,8 @@ from types import FrameType
 
 from ..envs.base import SandboxFailure, TeamEnv, WorldFailure
 from ..envs.returned import WorldValueError
-from ..errors import ConfigError
-from ..experience import Episode, Task
-from ..faults import Failure, LostEpisodesError
+from ..errors import ConfigError, LostEpisodesError
+from ..experience import Episode, Failure, Task
 from ..sandbox import SandboxUnavailable
 from .engines.base import RequestFailedError
 
@@ -79,7 +78,7 @@ def complete_tasks(episodes: Sequence[Episode], least: int = 1) -> list[Episode]
     """The episodes of the tasks that lost none.
 
     What is lost may depend on what was said (a message that the world cannot judge), so that the samples that are left
-    of a group would be a biased selection.  Raises :class:`..faults.LostEpisodesError` where fewer than ``least`` are
+    of a group would be a biased selection.  Raises :class:`..errors.LostEpisodesError` where fewer than ``least`` are
     complete.
     """
     broken = {episode.task.task_id for episode in episodes if episode.failure is not None}

@@ -14,8 +14,7 @@ from rich.text import Text
 
 from ..envs.base import StepResult, TeamEnv, WorldFailure
 from ..envs.returned import check_start, checked_prompt, checked_step
-from ..experience import Episode, Message, Outcome, Task
-from ..faults import Failure
+from ..experience import Episode, Failure, Message, Outcome, Task
 from .engines.lockstep import hold
 from .failures import failure_of
 

@@ -6,7 +6,7 @@ import math
 import sys
 from dataclasses import asdict, dataclass
 
-from ..faults import DEFAULT_FAULTS, FaultSettings
+from .faults import DEFAULT_FAULTS, FaultSettings
 from .progress import Progress
 
 

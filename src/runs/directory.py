@@ -1,4 +1,4 @@
-"""The run directory as it is written: each file whole or not at all.  :class:`.run.Run` reads it back."""
+"""The run directory as it is written: each file whole or not at all.  :class:`.run.RunReader` reads it back."""
 
 from __future__ import annotations
 

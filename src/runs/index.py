@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from .files import CONFIG, METRICS, VERSIONS, RunDirectoryError
-from .run import Run
+from .run import RunReader
 
 
 class Finished(Protocol):
@@ -31,16 +31,16 @@ def is_run(path: Path) -> bool:
     return all(os.path.isfile(path / name) for name in (CONFIG, VERSIONS, METRICS))
 
 
-def find_runs(root: Path) -> Iterator[Run]:
+def find_runs(root: Path) -> Iterator[RunReader]:
     """Every run below ``root``, in the order of their paths; none where there is no such folder.  Reads no file."""
     for folder, below, _ in os.walk(root):
         below.sort()
         if is_run(Path(folder)):
             below.clear()
-            yield Run(Path(folder))
+            yield RunReader(Path(folder))
 
 
-def readable_runs(root: Path) -> tuple[list[Run], list[str]]:
+def readable_runs(root: Path) -> tuple[list[RunReader], list[str]]:
     """The runs below ``root`` whose configuration, versions and summary can be read, and sentences about the others."""
     runs, problems = [], []
     for run in find_runs(root):

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from statistics import fmean
 from typing import Any
 
-from ..experience import Episode
-from ..faults import Failure
+from ..experience import Episode, Failure
 
 
 def rollout_metrics(episodes: Sequence[Episode], seconds: float) -> dict[str, float]:

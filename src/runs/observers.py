@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from ..faults import FaultPolicy
+from .faults import FaultPolicy
 
 log = logging.getLogger(__name__)
 

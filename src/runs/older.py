@@ -27,7 +27,7 @@ def with_current_config(config: dict[str, Any]) -> dict[str, Any]:
 
     ``algorithm.reward.team`` was ``algorithm.sampler.lookahead``: without it a message was judged by its own outcome,
     with it by one answer of the agents that act next.  ``strategy.float32_matmul``, new, has no effect on a CPU, where
-    the runs of before were made.
+    the runs of before were made.  Classes of strategies have moved.
     """
     algorithm, strategy = config.get("algorithm"), config.get("strategy")
     sampler = algorithm.get("sampler") if isinstance(algorithm, dict) else None
@@ -37,6 +37,9 @@ def with_current_config(config: dict[str, Any]) -> dict[str, Any]:
         config = {**config, "algorithm": {**algorithm, "sampler": sampler, "reward": reward}}
     if isinstance(strategy, dict):
         config = {**config, "strategy": {"float32_matmul": "high", **strategy}}
+        if isinstance(sharded := strategy.get("strategy"), dict) and "_target_" in sharded:
+            target = sharded["_target_"].replace("troupe.models.strategies.", "troupe.models.pools.strategies.")
+            config["strategy"]["strategy"] = {**sharded, "_target_": target}
     return config
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..faults import Failure
-from ..memory import UpdateMemoryError
+from ..experience import Failure
+from ..kernels.memory import UpdateMemoryError
 from .directory import RunDirectory
 from .display import Display
 from .loggers import Loggers

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Self
 
-from ..faults import WINDOW
+from .faults import WINDOW
 
 
 @dataclass

@@ -46,7 +46,7 @@ FINAL = ("eval_before/success", "eval/success", "eval_best/success")
 """The keys of ``summary.json`` that a run has at its end only, all of them."""
 
 
-class Run:
+class RunReader:
     """One run directory as plain data.  A file is read when it is first asked for, and once::
 
         run = Run("runs/sokoban_specialized/2026-11-21_15-46-09-0")
@@ -274,7 +274,7 @@ class Run:
     def problems(self) -> list[str]:
         """Sentences about what is missing, damaged or left out; :class:`.episodes.EpisodeFile` has those of its own."""
         if not self.tolerant:
-            return Run(self.path, tolerant=True).problems
+            return RunReader(self.path, tolerant=True).problems
         problems = []
         for name in (CONFIG, VERSIONS, SUMMARY):
             if not (self.path / name).exists():

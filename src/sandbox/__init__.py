@@ -1,6 +1,7 @@
 """Runs untrusted Python programs that a model has written; knows nothing of the rest of Troupe."""
 
-from .base import (
+from .guest.plain import Opaque, decode, encode
+from .jobs import (
     NO_VALUE,
     Call,
     Expression,
@@ -17,7 +18,6 @@ from .base import (
     jobs_of_inputs,
     run_all,
 )
-from .guest.plain import Opaque, decode, encode
 from .local import LocalSandbox
 from .values import equal_values, parse_value, read_value
 

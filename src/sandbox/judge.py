@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import signal
 
-from .base import Limits, Verdict
 from .guest.wire import MEMORY_EXIT, Cause, RunReply
+from .jobs import Limits, Verdict
 
 _NEARLY_ALL = 0.9
 """From this share of the memory limit on, a signal counts as a failed allocation."""

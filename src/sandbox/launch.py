@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from .base import SandboxUnavailable
 from .cgroup import find_cgroups
 from .guest.kernel import landlock_abi
+from .jobs import SandboxUnavailable
 from .policy import asking_for_threads, compiled, unavailable
 
 Isolation = Literal["bubblewrap", "landlock", "unsafe"]

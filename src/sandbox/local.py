@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 from typing import Final, Literal, Self
 
 from . import selftest
-from .base import Job, Limits, Result, SandboxUnavailable, Verdict
 from .guest.kernel import landlock_abi
+from .jobs import Job, Limits, Result, SandboxUnavailable, Verdict
 from .launch import Isolation, LaunchPlan, plan
 from .worker import Worker, WorkerDied
 

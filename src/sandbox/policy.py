@@ -16,7 +16,7 @@ import os
 import platform
 from typing import Any, Final
 
-from .base import SandboxUnavailable
+from .jobs import SandboxUnavailable
 
 MACHINES: Final = ("x86_64", "aarch64")
 

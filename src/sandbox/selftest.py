@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
-from .base import Expression, Job, Limits, SandboxUnavailable, Verdict
+from .jobs import Expression, Job, Limits, SandboxUnavailable, Verdict
 from .worker import Worker
 
 _LIMITS: Final = Limits(cpu_s=5.0, idle_s=5.0)

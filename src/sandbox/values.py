@@ -6,8 +6,8 @@ import json
 import math
 from typing import Any, Final, NoReturn
 
-from .base import NO_VALUE, JsonValue, Missing, PlainValue
 from .guest.plain import decode
+from .jobs import NO_VALUE, JsonValue, Missing, PlainValue
 
 _DEPTH: Final = 100
 

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Final
 
-from .base import NO_VALUE, Call, Job, Limits, Result, SandboxUnavailable, Verdict
 from .cgroup import Cgroup
 from .drain import Drain
 from .guest.plain import encode
 from .guest.wire import MESSAGE_BYTES, Cause, RunReply, RunRequest, pack_stop
+from .jobs import NO_VALUE, Call, Job, Limits, Result, SandboxUnavailable, Verdict
 from .judge import judge
 from .launch import LaunchPlan, start
 from .values import read_value

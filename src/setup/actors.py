@@ -14,7 +14,7 @@ from ..evaluation.assignment import AgentSource, LocalPolicy, RemotePolicy, Scri
 from ..evaluation.conditions import Condition, sampling_at
 from ..evaluation.episodes import Actor, PolicyActor
 from ..evaluation.request import Temperature
-from ..models.base_models import SHIPPED, resolve
+from ..models.bases.base_models import SHIPPED, resolve
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat, try_prompts
 from ..rollout.engines.base import Engine

@@ -17,11 +17,11 @@ from rich.console import Console
 from ..diagnostics.diagnostics import Diagnostics
 from ..envs.base import TeamEnv
 from ..loop import TrainLoop
-from ..models.checkpoint import restore
-from ..models.checkpoint_folder import START
-from ..models.ranks import Ranks
-from ..models.strategies import launch, trainable_fabric
-from ..rollout.samplers.base import Closing, Sampler
+from ..models.learning.ranks import Ranks
+from ..models.pools.checkpoint import restore
+from ..models.pools.checkpoint_folder import START
+from ..models.pools.strategies import launch, trainable_fabric
+from ..rollout.samplers.sampler import Closing, Sampler
 from ..rollout.samplers.spread import SpreadSampler
 from ..runs.bounded import parse_yaml
 from ..runs.budget import TrainSettings

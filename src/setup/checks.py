@@ -23,13 +23,13 @@ from ..envs.datasets import without_downloads
 from ..envs.returned import TaskSource, check_start
 from ..errors import AbsentError, ConfigError
 from ..experience import Split, Task
-from ..models.adapters import named_layers
-from ..models.base_models import MADE, SHIPPED, place, resolve
-from ..models.checkpoint_folder import CheckpointFolder
-from ..models.hub import check_available, is_here
-from ..models.loading import empty_model, full_base, is_adapter, load_shape, load_tokenizer
-from ..models.published import published_config
-from ..models.strategies import trainable_fabric
+from ..models.bases.base_models import MADE, SHIPPED, place, resolve
+from ..models.bases.hub import check_available, is_here
+from ..models.bases.loading import empty_model, full_base, is_adapter, load_shape, load_tokenizer
+from ..models.bases.published import published_config
+from ..models.learning.adapters import named_layers
+from ..models.pools.checkpoint_folder import CheckpointFolder
+from ..models.pools.strategies import trainable_fabric
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat, try_prompts
 from ..rollout.engines.base import Engine
@@ -42,7 +42,7 @@ from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat, nested
 from ..runs.older import with_current_config
 from ..runs.progress import Progress
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .critics import KEY, CriticSpec
 from .instantiation import call, check_complete, instantiated
 from .messages import notice
@@ -98,7 +98,7 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> Checked:
 def check_resumed(parts: Parts, checkpoint: str) -> None:
     """Refuse what :func:`.assembly.assemble` would of the ``checkpoint`` that a run goes on from; nothing is locked.
 
-    Raises :class:`..errors.ConfigError`, :class:`..models.checkpoint.CheckpointError`,
+    Raises :class:`..errors.ConfigError`, :class:`..models.pools.checkpoint.CheckpointError`,
     :class:`..runs.directory.RunDirectoryError`.
     """
     checkpoints = checkpoints_of(parts)
@@ -111,7 +111,8 @@ def check_state(state: dict[str, Any], settings: LoopSettings, checkpoints: Chec
     written = f"{directory.path / 'config.yaml'} was changed since {checkpoints.at(progress.iteration)}"
     before = dict(flat(with_current_config(nested(state["config"]))))
     check_equal(before, dict(checkpoints.config), written)
-    if settings.budget.exhausted(progress.iteration, progress.completions) and Run(directory.path).status == "finished":
+    over = settings.budget.exhausted(progress.iteration, progress.completions)
+    if over and RunReader(directory.path).status == "finished":
         raise ConfigError(
             f"resume={directory.path}: the run has finished, after {progress.iteration} iterations; to go on, give a "
             "larger loop.iterations (it is the total), or loop.completions"

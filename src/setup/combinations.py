@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..cluster.settings import Execution
+from ..cluster.execution import Execution
 from ..errors import ConfigError
-from ..models.strategies import StrategySettings
-from ..rollout.samplers.base import Sampler
+from ..models.pools.strategies import StrategySettings
+from ..rollout.samplers.sampler import Sampler
 from ..runs.budget import LoopSettings
 from .critics import CriticSpec
 from .engines import count_of, engine_name

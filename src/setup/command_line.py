@@ -25,7 +25,7 @@ from ..evaluation.request import check_source, requested
 from ..runs.directory import check_free
 from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .composition import all_choices, choices, configurations
 from .instantiation import call, check_finite
 from .messages import own_error
@@ -169,7 +169,7 @@ def _check_team(keys: Mapping[str, Any], search_path: Sequence[str]) -> None:
 
 
 def _readable(path: Path) -> None:
-    Run(path).config  # noqa: B018  # read when it is first asked for
+    RunReader(path).config  # noqa: B018  # read when it is first asked for
 
 
 class _Options(ArgumentParser):

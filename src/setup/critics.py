@@ -9,17 +9,17 @@ from functools import partial
 
 from ..algorithms.credit.base import CreditRule
 from ..algorithms.credit.gae import TEAM, ActorCritic
-from ..cluster.settings import Execution
+from ..cluster.execution import Execution
 from ..errors import ConfigError
-from ..models.base_models import resolve
-from ..models.critic import Critic, CriticModule
-from ..models.critic_settings import CriticSettings
-from ..models.critics import Critics
-from ..models.handles import CriticHandle
-from ..models.ranks import Ranks
-from ..models.ray_critic import RayCritic
-from ..models.strategies import StrategySettings, launch
-from ..models.train_config import MakeOptimizer
+from ..models.bases.base_models import resolve
+from ..models.learning.critic import Critic, CriticModule
+from ..models.learning.critic_settings import CriticSettings
+from ..models.learning.ranks import Ranks
+from ..models.learning.train_config import MakeOptimizer
+from ..models.pools.critics import Critics
+from ..models.pools.handles import CriticHandle
+from ..models.pools.ray_critic import RayCritic
+from ..models.pools.strategies import StrategySettings, launch
 from .instantiation import partially
 from .policies import PolicySpec
 from .sections import CriticSection

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers import PretrainedConfig, PreTrainedModel
 
-from ..cluster.settings import Execution, Resources
-from ..models.strategies import DeepSpeed, Sharded, StrategySettings
+from ..cluster.execution import Execution, Resources
+from ..models.pools.strategies import DeepSpeed, Sharded, StrategySettings
 from ..rollout.engines.local import cache_numbers, inner_width
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.settings import GIB, VllmSettings

@@ -29,11 +29,11 @@ from ..evaluation.assignment import (
 from ..evaluation.conditions import Condition, ConditionResult, Played, condition_name, play_conditions, world_variants
 from ..evaluation.partial import NOTHING_KEPT, PartialEvaluation
 from ..evaluation.request import Checkpoint, EvalRequest, check_source, requested
-from ..faults import DEFAULT_FAULTS, FaultSettings
 from ..gateway.guard import KEY_ENV
 from ..rollout.engines.remote.settings import RemoteSettings
+from ..runs.faults import DEFAULT_FAULTS, FaultSettings
 from ..runs.fingerprint import flat
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .actors import ActorFactory
 from .command_line import check_choices, parsed
 from .engines import check_keys
@@ -113,7 +113,7 @@ class TeamSource:
     """
 
     config: Mapping[str, Any]
-    run: Run | None = None
+    run: RunReader | None = None
     trust: Trust | None = NOBODY
     guest: bool = False
 
@@ -203,7 +203,7 @@ class ServedTeam:
 
 def trained_team(key: str, place: str, trust: Trust | None) -> TeamSource:
     """The team of the run in ``place`` (``DIR`` or ``DIR@CHECKPOINT``).  Raises :class:`ConfigError` naming ``key``."""
-    run: Run = call(key, Run, Path(place.partition("@")[0]))
+    run: RunReader = call(key, RunReader, Path(place.partition("@")[0]))
     for needed in NEEDED:
         if needed not in run.config:
             raise ConfigError(f"{key}={run.path}: its config.yaml has no '{needed}'")
@@ -297,7 +297,7 @@ async def run_conditions(
     ``partial`` keeps samples.
 
     Raises :class:`ConfigError` where weights cannot be loaded or a policy cannot read a world, before anything is
-    played; :class:`..faults.LostEpisodesError` where more episodes are lost than ``faults`` allow.
+    played; :class:`..errors.LostEpisodesError` where more episodes are lost than ``faults`` allow.
     """
     try:
         actors = factory.actors(conditions)

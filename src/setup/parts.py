@@ -10,8 +10,8 @@ from typing import Any
 from ..algorithms.credit.base import CreditRule
 from ..envs.base import TeamEnv
 from ..errors import ConfigError, check_whole
-from ..models.strategies import DeepSpeed, Sharded, StrategySettings
-from ..rollout.samplers.base import Sampler
+from ..models.pools.strategies import DeepSpeed, Sharded, StrategySettings
+from ..rollout.samplers.sampler import Sampler
 from ..routing import Router
 from ..runs.budget import LoopSettings
 from .combinations import check_asynchrony, check_on_ray

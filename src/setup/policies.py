@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
 from ..algorithms.objectives.base import Objective
-from ..cluster.settings import Execution
+from ..cluster.execution import Execution
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, check_whole, nearest
 from ..experience import Sampling
-from ..models.lora_settings import LoraSettings
-from ..models.schedule import Schedule, count_turns
-from ..models.strategies import StrategySettings
-from ..models.train_config import PolicyTrainConfig
+from ..models.learning.lora_settings import LoraSettings
+from ..models.learning.schedule import Schedule, count_turns
+from ..models.learning.train_config import PolicyTrainConfig
+from ..models.pools.strategies import StrategySettings
 from ..rollout.chat_template import PREFILL, raw_prompts
 from ..rollout.engines.remote.settings import RemoteSettings
 from .engines import own_engine

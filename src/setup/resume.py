@@ -12,7 +12,7 @@ from omegaconf import DictConfig, OmegaConf
 from ..errors import ConfigError
 from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import CACHE, FETCHING, flat, matches
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .command_line import parsed
 from .instantiation import call
 from .trust import Trust, check_stored
@@ -47,19 +47,19 @@ def check_equal(before: Mapping[str, Any], after: Mapping[str, Any], remedy: str
         raise ConfigError(f"a continued run cannot change {'; '.join(differing)}. {remedy}")
 
 
-def locate(resume: str) -> tuple[Run, str]:
+def locate(resume: str) -> tuple[RunReader, str]:
     """The run and the name of the checkpoint that ``resume`` means: a run's last checkpoint, or one that is named.
 
     Raises :class:`..errors.ConfigError` where there is no run, or one that another version wrote.
     """
     path = Path(resume)
     folder, name = (path.parents[1], path.name) if path.parent.name == CHECKPOINTS else (path, "last")
-    run = call("resume", Run, folder)
+    run = call("resume", RunReader, folder)
     call("resume", run.check_format)
     return run, name
 
 
-def continued(cfg: DictConfig, run: Run) -> DictConfig:
+def continued(cfg: DictConfig, run: RunReader) -> DictConfig:
     """The configuration of ``run``, and from ``cfg`` what was given on the command line and may differ.
 
     A whole command (with ``experiment=`` or another group) is compared as a whole.  Raises

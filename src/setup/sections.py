@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import yaml
 
-from ..cluster.settings import Execution
+from ..cluster.execution import Execution
 from ..diagnostics.settings import DiagnosticsSettings
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
-from ..faults import FaultSettings
-from ..models.critic_settings import CriticSettings
-from ..models.lora_settings import LoraSettings
-from ..models.schedule import Alternation
-from ..models.update_settings import UpdateSettings
+from ..models.learning.critic_settings import CriticSettings
+from ..models.learning.lora_settings import LoraSettings
+from ..models.learning.schedule import Alternation
+from ..models.learning.update_settings import UpdateSettings
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.budget import LoopSettings
+from ..runs.faults import FaultSettings
 from ..runs.fingerprint import flat
 from .engines import check_keys
 from .instantiation import check_finite, construct, construct_plainly, part, unknown_key
@@ -46,7 +46,7 @@ def check_scale(scale: Mapping[str, Any], unresolved: str) -> None:
 
 
 if TYPE_CHECKING:
-    from ..rollout.samplers.base import Sampler
+    from ..rollout.samplers.sampler import Sampler
 
 
 @dataclass(frozen=True)

@@ -17,22 +17,22 @@ import lightning as L
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..cluster.settings import Execution
+from ..cluster.execution import Execution
 from ..errors import ConfigError
-from ..models.adapter_module import AdapterModule
-from ..models.adapters import attach, base_of
-from ..models.base_models import place as base_place
-from ..models.base_models import resolve
-from ..models.handles import PolicyHandle
-from ..models.hub import check_available
-from ..models.loading import full_base, load_adapted, load_model, load_shape, load_tokenizer
-from ..models.policy import PolicyModule
-from ..models.pool import Pool
-from ..models.pool_process import ProcessPool
-from ..models.ranks import Ranks
-from ..models.ray_pool import RayPool
-from ..models.strategies import StrategySettings, launch, process_count
-from ..models.team import Team
+from ..models.bases.base_models import place as base_place
+from ..models.bases.base_models import resolve
+from ..models.bases.hub import check_available
+from ..models.bases.loading import full_base, load_adapted, load_model, load_shape, load_tokenizer
+from ..models.learning.adapter_module import AdapterModule
+from ..models.learning.adapters import attach, base_of
+from ..models.learning.policy import PolicyModule
+from ..models.learning.ranks import Ranks
+from ..models.pools.handles import PolicyHandle
+from ..models.pools.pool import Pool
+from ..models.pools.pool_process import ProcessPool
+from ..models.pools.ray_pool import RayPool
+from ..models.pools.strategies import StrategySettings, launch, process_count
+from ..models.pools.team import Team
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Engine
 from ..rollout.engines.lora import Adapted

@@ -21,14 +21,14 @@ from ..envs.base import TeamEnv
 from ..envs.code import ProblemSet
 from ..envs.datasets import ItemSource
 from ..errors import ConfigError
-from ..models.strategies import Sharded
+from ..models.pools.strategies import Sharded
 from ..rollout.engines.local import LocalEngine
-from ..rollout.samplers.base import EpisodeSampler
 from ..rollout.samplers.chain import ChainSampler
+from ..rollout.samplers.sampler import EpisodeSampler
 from ..runs.files import check_links
 from ..runs.loggers import CsvLogger, TensorBoardLogger, WandbLogger
 from ..runs.own_code import own_packages
-from ..runs.run import Run
+from ..runs.run import RunReader
 from ..sandbox import Limits, LocalSandbox
 from .policies import check_names
 from .search_path import user_configurations
@@ -41,7 +41,7 @@ KINDS = (
 """What Troupe's and torch's classes in a configuration are.  None of them runs what its arguments say."""
 
 ROOMS = (
-    *("troupe.algorithms", "troupe.envs", "troupe.models.strategies", "troupe.rollout", "troupe.runs.loggers"),
+    *("troupe.algorithms", "troupe.envs", "troupe.models.pools.strategies", "troupe.rollout", "troupe.runs.loggers"),
     *("troupe.sandbox", "torch.optim"),
 )
 """Where these classes are: the modules that are imported to look at one."""
@@ -133,7 +133,7 @@ class Trust:
 NOBODY = Trust()
 
 
-def check_stored(run: Run) -> dict[str, Any]:
+def check_stored(run: RunReader) -> dict[str, Any]:
     """The configuration of ``run``, checked to be data: no interpolation, no policy's name that is a path, no link out
     of the directory.  Its classes and servers are checked by :class:`Trust` where they are used.
 

@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
 from ..errors import ConfigError, nearest
-from ..models.base_models import SHIPPED
+from ..models.bases.base_models import SHIPPED
 from ..warm_start.recipe import WORLD_RECIPE, Recipe
 from .command_line import check_overrides
 from .composition import configurations
@@ -140,7 +140,7 @@ def curriculum_for(options: WarmStartOptions, chosen: ChosenWorld | None) -> tup
     Raises :class:`ConfigError` for a world without demonstrations, or with fewer validation tasks than are asked for.
     """
     from ..envs.returned import TaskSource  # these import torch; words are checked before
-    from ..models.open_tokenizer import SMALLEST
+    from ..models.bases.open_tokenizer import SMALLEST
     from ..warm_start.curriculum import CURRICULA, curriculum_of
 
     if chosen is None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .outcomes import Outcomes
-from .table_file import Regime, cross_name
+from .table_file import CrossRegime, cross_name
 from .table_results import TableResults
 from .tables import Cells, spread
 from .teams import Cell, Place, speaking
@@ -90,7 +90,7 @@ def _texts(results: TableResults, part: str, variant: str, row: str, column: str
     return "; ".join(filter(None, [own, own and team and f"other seeds {team}"])) or team or NOT_PLAYED
 
 
-def _team(results: TableResults, row: str, column: str, first: Regime, second: Regime) -> str:
+def _team(results: TableResults, row: str, column: str, first: CrossRegime, second: CrossRegime) -> str:
     """The name of the team in that cell: one of the table's own, or of the matrix."""
     if (name := cross_name(row, column)) in results.table.teams:
         return name
@@ -104,7 +104,7 @@ def _text(results: TableResults, name: str, part: str, variant: str) -> str:
     return spread(entry["mean"], entry["low"], entry["high"]) + some
 
 
-def _is_one_setting(regime: Regime) -> bool:
+def _is_one_setting(regime: CrossRegime) -> bool:
     """Whether a run of the regime is a team of both its policies."""
     return regime.pair and regime.first == regime.second
 

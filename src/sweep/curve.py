@@ -8,7 +8,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .measures import Axis
 from .outcomes import Outcomes, combined
 
@@ -38,7 +38,7 @@ class Point:
 Curve = Sequence[Point]
 
 
-def curve_of(run: Run) -> list[Point]:
+def curve_of(run: RunReader) -> list[Point]:
     """The validations of ``run`` in their order; the first before training, where the run has it
     (``loop.validate_first``).
     """

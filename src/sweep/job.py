@@ -17,15 +17,15 @@ from omegaconf import DictConfig, OmegaConf
 
 from ..errors import ConfigError, visible
 from ..loop import TrainLoop
-from ..models.checkpoint import CheckpointError
-from ..models.ranks import OtherRankError, current_ranks
+from ..models.learning.ranks import OtherRankError, current_ranks
+from ..models.pools.checkpoint import CheckpointError
 from ..runs.bounded import parse_yaml
 from ..runs.directory import write_atomic
 from ..runs.files import RunDirectoryError
 from ..runs.fingerprint import evaluation_keys, training_hash
 from ..runs.index import best_match, readable_runs
 from ..runs.lock import HeldError
-from ..runs.run import Run
+from ..runs.run import RunReader
 from ..setup.assembly import build
 from .again import EVALUATIONS
 from .parent import ending_with
@@ -71,7 +71,7 @@ class JobRunner:
             _print(f"run {HydraConfig.get().job.num + 1} of {self.total} is done: {cfg.name}, seed {cfg.seed}")
         return str(run.path)
 
-    def _finished_run(self, cfg: DictConfig, runs: Path, training: str, evaluation: Mapping[str, Any]) -> Run:
+    def _finished_run(self, cfg: DictConfig, runs: Path, training: str, evaluation: Mapping[str, Any]) -> RunReader:
         """An earlier run, or an interrupted one that is trained to its end, or a new one."""
         matching = [run for run in readable_runs(runs)[0] if run.training_hash == training]
         run = best_match(matching, training, evaluation)
@@ -88,9 +88,9 @@ class JobRunner:
             cfg.run_dir = str(runs / cfg.name / f"{datetime.now():%Y-%m-%d_%H-%M-%S}-{cfg.seed}-{training}")
             loop = build(cfg)
         self.train(loop)
-        return Run(loop.directory.path)
+        return RunReader(loop.directory.path)
 
-    def _too_stale(self, run: Run, evaluation: Mapping[str, Any]) -> bool:
+    def _too_stale(self, run: RunReader, evaluation: Mapping[str, Any]) -> bool:
         return self.rerun_stale and bool(run.stale(evaluation))
 
     @contextmanager
@@ -104,7 +104,7 @@ class JobRunner:
             yield
 
 
-def _resume(cfg: DictConfig, run: Run, alternative: str) -> TrainLoop | None:
+def _resume(cfg: DictConfig, run: RunReader, alternative: str) -> TrainLoop | None:
     """``run`` at its last checkpoint, as ``resume=`` loads it; None where it cannot be continued, and the reason is
     printed with the ``alternative``.
 
@@ -140,7 +140,7 @@ def _job_lock(record: SweepRecord, config: Mapping[str, Any], training: str) -> 
     return record.lock(training) if alone else nullcontext()
 
 
-def _progress(run: Run) -> tuple[int, str]:
+def _progress(run: RunReader) -> tuple[int, str]:
     """The iterations before its last checkpoint (0 without one), and its name, by which the newest comes last."""
     last = run.checkpoint("last").resolve().name
     return int(last.removeprefix("iteration_")) if last.startswith("iteration_") else 0, run.path.name

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from statistics import fmean, pstdev
 from typing import Literal
 
-from ..runs.run import Run
+from ..runs.run import RunReader
 
 Axis = Literal["completions", "tokens", "steps"]
 
@@ -54,7 +54,7 @@ Series = dict[str, list[float]]
 """Of each agent its mean reward per message by iteration."""
 
 
-def measures_of(run: Run) -> tuple[dict[str, float], Series]:
+def measures_of(run: RunReader) -> tuple[dict[str, float], Series]:
     """Those of :data:`MEASURES` that ``run`` has, and its rewards over training.
 
     Return and turns before and after are of the run's own test.  The return is the sum over the steps of an episode of

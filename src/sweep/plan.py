@@ -26,7 +26,7 @@ from .record import SweepRecord
 from .rows import SweepJob
 from .summary import table_of
 from .sweep_file import Overrides, SweepFile, one_line, parse_overrides
-from .table_file import Part, Scale, TableFile, Team
+from .table_file import PlayedTeam, Scale, TableFile, TablePart
 from .team_checks import check_teams
 
 FOLDER = "every run of a sweep has its own folder below runs=FOLDER"
@@ -78,9 +78,9 @@ class PartPlan:
     """The sweep of one part of a table, and the teams that are made of its runs."""
 
     name: str
-    part: Part
+    part: TablePart
     record: SweepRecord
-    teams: Mapping[str, Team]
+    teams: Mapping[str, PlayedTeam]
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ..runs.directory import write_atomic
 from ..runs.files import RunDirectoryError
 from ..runs.index import best_match, readable_runs
 from ..runs.lock import Lock
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .claims import Claim
 from .rows import SweepJob, TableRow, row_of, without_metric
 from .stored import StoredRun, stored_runs
@@ -76,13 +76,13 @@ class SweepRecord:
         """What the tables are made of."""
         return SweepSummary(self.name, self.question, tuple(self.claims), self.threshold, tuple(self.rows()))
 
-    def best_runs(self, among: Sequence[Run] | None = None) -> list[Run | StoredRun | None]:
+    def best_runs(self, among: Sequence[RunReader] | None = None) -> list[RunReader | StoredRun | None]:
         """For each job the finished run that answers it best, of those below ``runs`` that can be read, or ``among``,
         and in the summaries ``finished``.
 
         Raises :class:`~troupe.runs.files.RunDirectoryError` where one of ``finished`` cannot be read.
         """
-        runs: list[Run | StoredRun] = [*(readable_runs(self.runs)[0] if among is None else among)]
+        runs: list[RunReader | StoredRun] = [*(readable_runs(self.runs)[0] if among is None else among)]
         runs += self._stored_runs()
         return [best_match(runs, job.training, job.evaluation) for job in self.jobs]
 
@@ -100,7 +100,7 @@ class SweepRecord:
                 runs.setdefault(run.training_hash, run)
         return list(runs.values())
 
-    def missing_evaluations(self, run: Run) -> list[str]:
+    def missing_evaluations(self, run: RunReader) -> list[str]:
         """The evaluations that are still to be made of ``run``."""
         results = {name: run.of_sweeps[name] for name in self.evaluations}
         return [
@@ -114,7 +114,7 @@ class SweepRecord:
         a sweep that ends early has whole pairs."""
         jobs: dict[str, SweepJob] = {}
         for job, run in zip(self.jobs, self.best_runs(), strict=True):
-            unevaluated = isinstance(run, Run) and self.missing_evaluations(run)
+            unevaluated = isinstance(run, RunReader) and self.missing_evaluations(run)
             if run is None or unevaluated or (rerun_stale and run.stale(job.evaluation)):
                 jobs.setdefault(job.training, job)
         seeds = list(dict.fromkeys(job.seed for job in self.jobs))
@@ -129,17 +129,17 @@ class SweepRecord:
         folder.mkdir(parents=True, exist_ok=True)
         return Lock(folder / training, f"training {training}")
 
-    def rows(self, among: Sequence[Run] | None = None) -> list[TableRow]:
+    def rows(self, among: Sequence[RunReader] | None = None) -> list[TableRow]:
         """One row per job: finished, failed (with the error) or missing; see :meth:`best_runs`."""
         return [self._row(job, run) for job, run in zip(self.jobs, self.best_runs(among), strict=True)]
 
-    def _row(self, job: SweepJob, run: Run | StoredRun | None) -> TableRow:
+    def _row(self, job: SweepJob, run: RunReader | StoredRun | None) -> TableRow:
         row = self._row_of(job, run)
         # What was played on the tasks of another seed, of another sweep or an earlier plan, is no result of this one.
         return row if row.get("sealed_seed") in (None, self.sealed) else without_metric(row, "sealed")
 
-    def _row_of(self, job: SweepJob, run: Run | StoredRun | None) -> TableRow:
-        missing = self.missing_evaluations(run) if isinstance(run, Run) else []
+    def _row_of(self, job: SweepJob, run: RunReader | StoredRun | None) -> TableRow:
+        missing = self.missing_evaluations(run) if isinstance(run, RunReader) else []
         error = error_file(self.folder, job.training)
         # The error of a job that has a run by now, as the plan wants it, is out of date.
         failed = error.exists() and (run is None or missing or run.stale(job.evaluation))

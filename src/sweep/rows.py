@@ -10,7 +10,7 @@ from typing import Any
 
 from ..evaluation.statistics import seeds_estimate
 from ..runs.fingerprint import evaluation_keys, flat, without_excluded
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .curve import curve_of
 from .measures import COSTS, MEASURES, METRICS, READINGS
 from .outcomes import Outcomes, mean_over_seeds
@@ -40,7 +40,7 @@ class SweepJob:
     completions: float = 0.0
 
 
-def row_of(job: SweepJob, run: Run | None, status: str, note: str = "") -> TableRow:
+def row_of(job: SweepJob, run: RunReader | None, status: str, note: str = "") -> TableRow:
     """``run`` is the finished run of ``job``, or None."""
     row: TableRow = {"setting": job.setting, "variant": job.variant, "seed": job.seed, "status": status}
     stale = run.stale(job.evaluation) if run else ()
@@ -67,12 +67,12 @@ def without_metric(row: TableRow, name: str) -> TableRow:
     return row | dict.fromkeys(figures) | {"outcomes": outcomes}
 
 
-def further_figures(run: Run) -> dict[str, Any]:
+def further_figures(run: RunReader) -> dict[str, Any]:
     """The figures of the evaluations that a sweep made of the run, under flat keys as in its summary."""
     return {f"{name}/{key}": value for name, file in run.of_sweeps.items() for key, value in file.items()}
 
 
-def outcomes_of(run: Run) -> dict[str, Outcomes]:
+def outcomes_of(run: RunReader) -> dict[str, Outcomes]:
     """The results by task of each metric of a finished run, without those whose episodes are not there."""
     last = f"test_{run.summary.get('iterations', 0):05d}"
     best = "test_best" if "test_best" in run.episode_files else last  # the last weights may be the best ones

@@ -18,7 +18,7 @@ from .summary import naming, read_summary
 @dataclass(frozen=True)
 class StoredRun:
     """A finished run as a ``row`` of the summary ``file``.  It answers a job and is stale as a run directory is
-    (:class:`~troupe.runs.run.Run`), but no evaluation can be made of it any more: its weights are gone.
+    (:class:`~troupe.runs.run.RunReader`), but no evaluation can be made of it any more: its weights are gone.
     """
 
     row: TableRow
@@ -33,7 +33,7 @@ class StoredRun:
 
     @cached_property
     def config(self) -> dict[str, Any]:
-        """What training and evaluation depend on, as :attr:`troupe.runs.run.Run.config` has it."""
+        """What training and evaluation depend on, as :attr:`troupe.runs.run.RunReader.config` has it."""
         return with_current_config(nested(self.row["config"]))
 
     @cached_property
@@ -45,7 +45,7 @@ class StoredRun:
         return str(self.row["code"])
 
     def stale(self, evaluation: Mapping[str, Any] | None = None) -> tuple[str, ...]:
-        """As :meth:`troupe.runs.run.Run.stale`."""
+        """As :meth:`troupe.runs.run.RunReader.stale`."""
         differs = evaluation is not None and evaluation_keys(self.config) != evaluation
         reasons = {"code": self.code != code_hash(self.config), "evaluation": differs}
         return tuple(reason for reason, holds in reasons.items() if holds)

@@ -37,7 +37,7 @@ class ScalePlan:
 
 
 @dataclass(frozen=True)
-class Part:
+class TablePart:
     """One world of a table, at some of its scales.
 
     ``agents``: the names of the world's first and second agent, which ``<first>`` and ``<second>`` stand for in the
@@ -65,7 +65,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Row:
+class PublishedRow:
     """A row of the table: the ``metric`` of a setting or team beside published figures, in per cent unless ``unit``
     says otherwise: by part, under the name of what was measured.  ``most``: by scale, the highest value of a metric
     that is no share, such as a return.
@@ -87,7 +87,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Team:
+class PlayedTeam:
     """A team that is evaluated, not trained: the last weights of the runs of ``setting``, seed by seed, in which the
     ``agents`` (``<first>``, ``<second>``) speak with the policies of the same agents in runs of other settings.
 
@@ -119,7 +119,7 @@ class Team:
 
 
 @dataclass(frozen=True)
-class Regime:
+class CrossRegime:
     """A row and a column of a cross-play matrix: the settings that the policies of the ``first`` and the ``second``
     agent are from.
 
@@ -137,7 +137,7 @@ def cross_name(row: str, column: str) -> str:
     return f"second agent: {row}; first agent: {column}"
 
 
-def cross_teams(regimes: Mapping[str, Regime], named: Mapping[str, Team]) -> dict[str, Team]:
+def cross_teams(regimes: Mapping[str, CrossRegime], named: Mapping[str, PlayedTeam]) -> dict[str, PlayedTeam]:
     """A team for each cell of the matrix of ``regimes`` that no ``named`` team is, all seeds with all; the rows are the
     second agent's.  Raises :class:`ConfigError` where no regime is a team of the two agents.
     """
@@ -153,14 +153,14 @@ def cross_teams(regimes: Mapping[str, Regime], named: Mapping[str, Team]) -> dic
     }
 
 
-def _cell(second: Regime, first: Regime, world: str) -> Team:
+def _cell(second: CrossRegime, first: CrossRegime, world: str) -> PlayedTeam:
     """The policy of the second agent of ``second`` beside that of the first agent of ``first``; where both are single
     agents, in the ``world`` of that setting."""
     if second.pair:
-        return Team(second.second, {FIRST: first.first}, "others" if first.first == second.second else "all")
+        return PlayedTeam(second.second, {FIRST: first.first}, "others" if first.first == second.second else "all")
     if first.pair:
-        return Team(first.first, {SECOND: second.second}, "all")
-    return Team(world, {FIRST: first.first, SECOND: second.second}, "same")
+        return PlayedTeam(first.first, {SECOND: second.second}, "all")
+    return PlayedTeam(world, {FIRST: first.first, SECOND: second.second}, "same")
 
 
 @dataclass(frozen=True)
@@ -183,14 +183,14 @@ class TableFile:
     publication: str
     sections: Mapping[str, str]
     scales: Mapping[Scale, ScalePlan]
-    parts: Mapping[str, Part]
-    rows: Mapping[str, Row]
+    parts: Mapping[str, TablePart]
+    rows: Mapping[str, PublishedRow]
     claims: Sequence[Claim] = ()
     sweep: str = ""
     papers: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    teams: Mapping[str, Team] = field(default_factory=dict)
-    cross_play: Mapping[str, Regime] = field(default_factory=dict)
+    teams: Mapping[str, PlayedTeam] = field(default_factory=dict)
+    cross_play: Mapping[str, CrossRegime] = field(default_factory=dict)
     notes: Sequence[str] = ()
     alone: bool = False
     figure: Literal["rows", "rewards"] = "rows"
@@ -254,19 +254,19 @@ class TableFile:
         for claim in self.claims:
             check_known(f"claim '{claim.claim}': part", claim.parts, self.parts)
 
-    def parts_at(self, scale: Scale) -> dict[str, Part]:
+    def parts_at(self, scale: Scale) -> dict[str, TablePart]:
         """The parts that have ``scale``.  Raises :class:`ConfigError` where none has it."""
         parts = {name: part for name, part in self.parts.items() if scale in part.scales}
         if not parts:
             raise ConfigError(f"table={self.name} has no scale={scale}; it has {', '.join(self.scales)}")
         return parts
 
-    def overrides_at(self, scale: Scale, part: Part) -> list[str]:
+    def overrides_at(self, scale: Scale, part: TablePart) -> list[str]:
         """Of all runs of ``part`` at ``scale``, without those of settings; later ones replace earlier ones."""
         own = part.overrides.get(scale, ())
         return [*self.overrides, f"experiment={part.experiment}", *self.scales[scale].overrides, *own]
 
-    def settings_at(self, scale: Scale, part: Part) -> dict[str, list[str]]:
+    def settings_at(self, scale: Scale, part: TablePart) -> dict[str, list[str]]:
         """The settings that are run, with their overrides."""
         without = part.without.get(scale, {})
         return {
@@ -275,11 +275,11 @@ class TableFile:
             if name not in without
         }
 
-    def teams_at(self, scale: Scale, part: Part) -> dict[str, Team]:
+    def teams_at(self, scale: Scale, part: TablePart) -> dict[str, PlayedTeam]:
         """The teams that are played: those whose settings are run."""
         return {name: team for name, team in self.teams.items() if not self.reason_without(scale, part, name)}
 
-    def reason_without(self, scale: Scale, part: Part, name: str) -> str:
+    def reason_without(self, scale: Scale, part: TablePart, name: str) -> str:
         """Why the setting or team ``name`` is not tested in ``part``; "" where it is."""
         team = self.teams.get(name)
         names = (name, *team.settings) if team else (name,)

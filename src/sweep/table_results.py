@@ -11,13 +11,13 @@ from typing import Any
 
 from ..runs.files import RunDirectoryError
 from ..runs.index import is_run
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .claims import Claim
 from .measures import MEASURES, measures_of
 from .plan import TablePlan
 from .rows import TableRow, estimated
 from .summary import lines_of, naming, read_summary
-from .table_file import Row, Scale, TableFile, Team
+from .table_file import PlayedTeam, PublishedRow, Scale, TableFile
 from .teams import Cell, cells_of, team_rows
 from .verdicts import judge
 
@@ -72,7 +72,7 @@ class TableResults:
             head, runs, packed = read_summary(file)
             table = own or TableFile.read(head["table"])
             claims = [asdict(Claim(**claim)) for claim in head["claims"]]
-            teams = {name: asdict(Team(**team)) for name, team in head.get("teams", {}).items()}
+            teams = {name: asdict(PlayedTeam(**team)) for name, team in head.get("teams", {}).items()}
             cells = [Cell.unpacked(cell) for cell in packed]
             results = cls(table, head["scale"], tuple(head["seeds"]), tuple(head["words"]), runs, cells)
         changed = ["claims"] if _fixed(claims) != _fixed(map(asdict, table.claims)) else []
@@ -104,9 +104,9 @@ class TableResults:
     def estimate(self, name: str, part: str, variant: str) -> dict[str, Any]:
         """Of the setting or team ``name``: the success of its last weights, with the keys of :meth:`estimates`."""
         reason = self.table.reason_without(self.scale, self.table.parts[part], name)
-        return self._estimate(Row(name), part, variant, reason)
+        return self._estimate(PublishedRow(name), part, variant, reason)
 
-    def _estimate(self, row: Row, part: str, variant: str, reason: str) -> dict[str, Any]:
+    def _estimate(self, row: PublishedRow, part: str, variant: str, reason: str) -> dict[str, Any]:
         own = [
             one for one in self.rows if (one["part"], one["variant"], one["setting"]) == (part, variant, row.setting)
         ]
@@ -153,7 +153,7 @@ def _measures(row: TableRow) -> dict[str, Any]:
     if not is_run(Path(row["run"])):
         note = "turns, rewards and seconds were not measured (the run directory is gone)"
         return dict.fromkeys(MEASURES) | {"series": {}, "note": "; ".join(filter(None, (row["note"], note)))}
-    values, series = measures_of(Run(Path(row["run"])))
+    values, series = measures_of(RunReader(Path(row["run"])))
     return dict.fromkeys(MEASURES) | values | {"series": series}
 
 

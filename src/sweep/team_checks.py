@@ -16,7 +16,7 @@ from ..evaluation.request import Checkpoint, EvalRequest, requested
 from ..experience import Sampling
 from ..setup.command_line import ANY_RUN, check_overrides, with_open_keys
 from ..setup.instantiation import build_world
-from .table_file import Part, Team
+from .table_file import PlayedTeam, TablePart
 
 EVALUATION = ("checkpoint=last", "temperature=own")
 """Keys of ``troupe eval`` that every team is evaluated with."""
@@ -39,7 +39,7 @@ class PlannedPolicies:
         return LocalPolicy(key, self.team.get(agent) or next(iter(self.team.values())), "", Sampling())
 
 
-def check_teams(part: Part, teams: Mapping[str, Team], configs: Mapping[str, Mapping[str, Any]]) -> None:
+def check_teams(part: TablePart, teams: Mapping[str, PlayedTeam], configs: Mapping[str, Mapping[str, Any]]) -> None:
     """Raise :class:`ConfigError` for keys of a team that ``troupe eval`` refuses, and for ``agents`` of ``part`` that
     no run has; ``configs`` are the configurations of runs, by setting.  Hydra must be initialised.
     """
@@ -55,7 +55,7 @@ def check_teams(part: Part, teams: Mapping[str, Team], configs: Mapping[str, Map
             raise ConfigError(f"teams.{name}: {error}") from error
     known = list(dict.fromkeys(agent for own in policies.values() if len(own.team) > 1 for agent in own.team))
     unknown = [agent for agent in part.agents if agent not in known]
-    if known and unknown and tuple(part.agents) != Part.agents:
+    if known and unknown and tuple(part.agents) != TablePart.agents:
         raise ConfigError(f"agents: no run has an agent '{unknown[0]}'{nearest(unknown[0], known)}")
 
 
@@ -66,7 +66,7 @@ def _requested(keys: Sequence[str]) -> EvalRequest:
     return requested(values, ANY_RUN, trained=True)
 
 
-def _check(part: Part, team: Team, request: EvalRequest, policies: Mapping[str, PlannedPolicies]) -> None:
+def _check(part: TablePart, team: PlayedTeam, request: EvalRequest, policies: Mapping[str, PlannedPolicies]) -> None:
     own = policies[team.setting]
     others = {part.filled(agent): policies[setting] for agent, setting in team.agents.items()}
     places = {**request.agents, **dict.fromkeys(others, "none@last")}

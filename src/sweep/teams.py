@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..runs.run import Run
+from ..runs.run import RunReader
 from .measures import METRICS
 from .outcomes import Outcomes, combined
 from .plan import PartPlan
 from .rows import SweepJob, TableRow
 from .stored import StoredRun, stored_cells
-from .table_file import PLACES, Team
+from .table_file import PLACES, PlayedTeam
 from .team_checks import EVALUATION
 
 Evaluate = Callable[[Sequence[Sequence[str]]], Generator[Outcomes]]
@@ -92,7 +92,7 @@ def play_teams(plan: PartPlan, evaluate: Evaluate, say: Callable[[str], None]) -
             yield replace(cell, outcomes=outcomes)
 
 
-def speaking(cell: Cell, team: Team) -> tuple[Place, Place] | None:
+def speaking(cell: Cell, team: PlayedTeam) -> tuple[Place, Place] | None:
     """Whose policies the first and the second agent of ``cell`` have; None where the keys of ``team`` decide it."""
     if team.speakers is None:
         return None
@@ -101,7 +101,7 @@ def speaking(cell: Cell, team: Team) -> tuple[Place, Place] | None:
     return (first, one), (second, other)
 
 
-def team_rows(cells: Sequence[Cell], teams: Mapping[str, Team], runs: Sequence[TableRow]) -> list[TableRow]:
+def team_rows(cells: Sequence[Cell], teams: Mapping[str, PlayedTeam], runs: Sequence[TableRow]) -> list[TableRow]:
     """One row per team, variant and seed, as of a run: its success with the last weights is the mean over its cells,
     task by task.  A row of which a cell is missing has the status ``missing``.  It is stale as those of the ``runs``
     are that it is made of.
@@ -130,9 +130,9 @@ def _results(cells: Sequence[Cell]) -> TableRow:
     return row | {"status": "finished", "after": after.mean, "outcomes": {"after": after}}
 
 
-def _finished_runs(plan: PartPlan) -> dict[str, dict[Place, Run | StoredRun]]:
+def _finished_runs(plan: PartPlan) -> dict[str, dict[Place, RunReader | StoredRun]]:
     """By variant."""
-    runs: dict[str, dict[Place, Run | StoredRun]] = {job.variant: {} for job in plan.record.jobs}
+    runs: dict[str, dict[Place, RunReader | StoredRun]] = {job.variant: {} for job in plan.record.jobs}
     for job, run in zip(plan.record.jobs, plan.record.best_runs(), strict=True):
         if run is not None:
             runs[job.variant][job.setting, job.seed] = run
@@ -145,12 +145,12 @@ def _stored_cells(plan: PartPlan) -> dict[tuple[Path, CellKey], Outcomes]:
     return {(file, cell.key): cell.outcomes for file, cell in cells if cell.outcomes is not None}
 
 
-def places_of(team: Team, seed: int, other: int) -> list[Place]:
+def places_of(team: PlayedTeam, seed: int, other: int) -> list[Place]:
     """Those of the team's own run and of its partners'."""
     return [(team.setting, seed), *((setting, other) for setting in team.agents.values())]
 
 
-def _pairs(jobs: Sequence[SweepJob], team: Team, variant: str) -> Iterator[tuple[int, int]]:
+def _pairs(jobs: Sequence[SweepJob], team: PlayedTeam, variant: str) -> Iterator[tuple[int, int]]:
     """The seeds of a team's own runs, each with those of its partners' runs."""
     seeds = [job.seed for job in jobs if job.setting == team.setting and job.variant == variant]
     for seed in seeds:
@@ -159,10 +159,10 @@ def _pairs(jobs: Sequence[SweepJob], team: Team, variant: str) -> Iterator[tuple
                 yield seed, other
 
 
-def _words(plan: PartPlan, team: Team, runs: Sequence[Run | StoredRun | None]) -> list[str]:
+def _words(plan: PartPlan, team: PlayedTeam, runs: Sequence[RunReader | StoredRun | None]) -> list[str]:
     """The keys of ``troupe eval``; none where a run is missing or gone.  ``runs`` are the team's own and its
     partners'."""
-    there = [run for run in runs if isinstance(run, Run)]
+    there = [run for run in runs if isinstance(run, RunReader)]
     if len(there) < len(runs):
         return []
     own, *partners = there

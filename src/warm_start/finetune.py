@@ -30,8 +30,8 @@ from transformers.utils.logging import disable_progress_bar
 
 from ..errors import ConfigError
 from ..experience import Message
-from ..models.open_tokenizer import train_tokenizer, with_chat_template
-from ..models.tiny import build_model, build_tokenizer
+from ..models.bases.open_tokenizer import train_tokenizer, with_chat_template
+from ..models.bases.tiny import build_model, build_tokenizer
 from .curriculum import Curriculum, messages
 from .recipe import Recipe
 

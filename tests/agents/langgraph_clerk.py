@@ -12,7 +12,7 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode, tools_condition
 
-from troupe.envs.workflow import ClientForAgent, Result
+from troupe.envs.workflow import ClientForAgent, WorkflowResult
 from troupe.experience import Task
 
 
@@ -22,7 +22,7 @@ def multiply(a: int, b: int) -> int:
     return a * b
 
 
-async def solve(task: Task, client_for_agent: ClientForAgent) -> Result:
+async def solve(task: Task, client_for_agent: ClientForAgent) -> WorkflowResult:
     """The share of the task's questions whose answer is right."""
     settings = client_for_agent("clerk").settings
     model = ChatOpenAI(**settings, streaming=task.data["streaming"]).bind_tools([multiply])
@@ -45,4 +45,4 @@ async def solve(task: Task, client_for_agent: ClientForAgent) -> Result:
     calls = sum(len(each.tool_calls) for each in messages if isinstance(each, AIMessage))
     results = sum(isinstance(each, ToolMessage) for each in messages)
     info = {"calls": float(calls), "results": float(results), "messages": float(len(messages))}
-    return Result(right / len(task.data["questions"]), info=info)
+    return WorkflowResult(right / len(task.data["questions"]), info=info)

@@ -9,7 +9,7 @@ from transformers import Qwen3ForCausalLM
 
 from troupe import Experiment, Run
 from troupe.errors import ConfigError
-from troupe.models.loading import checkpoint_weights, load_model
+from troupe.models.bases.loading import checkpoint_weights, load_model
 
 SMALL = [
     *("seed=7", "env.horizon=1", "loop.iterations=1", "loop.tasks_per_iteration=2", "loop.eval_every=1"),

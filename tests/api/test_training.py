@@ -12,7 +12,7 @@ import pytest
 from troupe.api import training
 from troupe.cluster.actors import LostActorError
 from troupe.loop import TrainLoop
-from troupe.models.team import Team
+from troupe.models.pools.team import Team
 from troupe.setup.assembly import build
 
 SMALL = (

@@ -21,7 +21,7 @@ from troupe.envs.workflow.messages import identity
 from troupe.errors import ConfigError, DiskFullError
 from troupe.experience import Completion
 from troupe.gateway.protocol import ChatReply
-from troupe.models.loading import load_tokenizer
+from troupe.models.bases.loading import load_tokenizer
 
 KEYS: Any = OmegaConf.to_container(OmegaConf.load(Path(configs.__path__[0]) / "gateway.yaml"))
 WORDS = "colours red blue before none guess none"

@@ -122,8 +122,8 @@ def test_an_unknown_command_is_answered_with_the_nearest_and_all(
         troupe(word)
     assert end.value.code == (
         f"error: unknown command '{word}'; did you mean {near}? "
-        "Known: train, eval, play, replay, push-to-hub, serve, gateway, sweep, reproduce, runs, watch, report, compare, new, "
-        "warm-start"
+        "Known: train, eval, play, replay, push-to-hub, serve, gateway, sweep, reproduce, runs, watch, report, "
+        "compare, new, warm-start"
     )
     with pytest.raises(SystemExit, match=r"unknown command ''\. Known: train"):
         troupe("")

@@ -28,11 +28,11 @@ from troupe.cli.serve import GUARD, Access, Serving, address, check_addresses, c
 from troupe.cli.start import play_words
 from troupe.errors import ConfigError
 from troupe.gateway import guard
-from troupe.models.base_models import resolve
-from troupe.models.loading import load_model, load_tokenizer
-from troupe.models.tiny import build_tokenizer
+from troupe.models.bases.base_models import resolve
+from troupe.models.bases.loading import load_model, load_tokenizer
+from troupe.models.bases.tiny import build_tokenizer
 from troupe.rollout.engines.vllm.settings import VllmSettings
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 from troupe.setup.evaluation import TeamSource, trained_team
 
 from ..processes import alive, below
@@ -54,7 +54,7 @@ def run(tmp_path: Path, composed: Composed) -> Any:
         )
         (tmp_path / "checkpoints" / "best").mkdir(parents=True, exist_ok=True)
         (tmp_path / "config.yaml").touch()
-        return TeamSource(config, Run(tmp_path))
+        return TeamSource(config, RunReader(tmp_path))
 
     return build
 

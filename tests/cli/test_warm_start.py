@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from troupe.cli.warm_start import main
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
 
 SMALL = ["hidden=16", "layers=1", "heads=2", "batch_size=8", "warmup=1"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from troupe.cluster import actors
 from troupe.cluster.actors import ActorGroup, ClusterError, LostActorError, RemoteActor, connected
-from troupe.cluster.settings import Execution, Resources
+from troupe.cluster.execution import Execution, Resources
 
 
 class EndedError(Exception):

@@ -12,7 +12,7 @@ from troupe.envs.base import TeamEnv
 from troupe.experience import Candidate, Completion, Episode, Node, Sampling, Task
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
-from troupe.rollout.samplers.base import Sampler
+from troupe.rollout.samplers.sampler import Sampler
 
 Raised = Callable[..., list[Alarm]]
 Play = Callable[..., list[Episode]]

@@ -5,8 +5,7 @@ from random import Random
 
 from troupe.diagnostics.influence import PROBE, cost, influence
 from troupe.envs.grid.sokoban import Sokoban
-from troupe.experience import Episode, Task
-from troupe.faults import Failure
+from troupe.experience import Episode, Failure, Task
 
 from .conftest import Play
 

@@ -18,7 +18,7 @@ from troupe.diagnostics.messages import message_metrics
 from troupe.envs.base import StepResult
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, Task
-from troupe.models.update_stats import MismatchStats
+from troupe.models.learning.update_stats import MismatchStats
 from troupe.rollout.samplers.tree import TreeSampler
 
 from .conftest import Play, Raised, candidate, node

@@ -16,7 +16,7 @@ from troupe.diagnostics.pictures import pictures
 from troupe.diagnostics.tree_records import TrainingTree, baselines, prompt_text, token_texts, tree_record
 from troupe.enumeration.game import Game
 from troupe.experience import Node
-from troupe.models.base_models import base_path
+from troupe.models.bases.base_models import base_path
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.samplers.chain import ChainSampler
 from troupe.rollout.samplers.joint import JointSampler

@@ -13,11 +13,11 @@ from troupe.algorithms.objectives import ClippedObjective
 from troupe.diagnostics.settings import TreeSettings
 from troupe.diagnostics.trees import TreeKeeper
 from troupe.experience import Episode, Task
-from troupe.models.policy import PolicyModule
-from troupe.models.pool import Pool
-from troupe.models.team import Team
-from troupe.models.tiny import build_model
-from troupe.models.train_config import PolicyTrainConfig
+from troupe.models.bases.tiny import build_model
+from troupe.models.learning.policy import PolicyModule
+from troupe.models.learning.train_config import PolicyTrainConfig
+from troupe.models.pools.pool import Pool
+from troupe.models.pools.team import Team
 
 from .conftest import candidate, node
 

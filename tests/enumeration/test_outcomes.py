@@ -6,10 +6,10 @@ import pytest
 
 from troupe.enumeration.game import SECOND, EchoGame, Game, probability
 from troupe.enumeration.outcomes import outcomes
-from troupe.rollout.samplers.base import Sampler
 from troupe.rollout.samplers.chain import ChainSampler
 from troupe.rollout.samplers.forest import ForestSampler
 from troupe.rollout.samplers.joint import JointSampler
+from troupe.rollout.samplers.sampler import Sampler
 from troupe.rollout.samplers.tree import TreeSampler
 
 SAMPLERS: dict[str, tuple[Callable[..., Sampler], bool]] = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import pytest
 
 from troupe.envs.base import WorldFailure
-from troupe.envs.execution import Execution
+from troupe.envs.execution import Executor
 from troupe.sandbox import Call, Expression, Job, Limits, LocalSandbox, Result, Verdict
 
 
@@ -32,7 +32,7 @@ class Slow:
 
 async def test_the_same_program_runs_once_even_at_the_same_time() -> None:
     sandbox = Slow()
-    execution = Execution(sandbox, Limits())
+    execution = Executor(sandbox, Limits())
     results = await asyncio.gather(*(execution.result(Job(source)) for source in "abab"))
     assert [result.text for result in results] == [*"abab"] and sandbox.sources == ["a", "b"]
     await execution.result(Job("a"))
@@ -42,7 +42,7 @@ async def test_the_same_program_runs_once_even_at_the_same_time() -> None:
 
 async def test_the_least_recently_used_result_is_dropped() -> None:
     sandbox = Slow()
-    execution = Execution(sandbox, Limits(), cached_results=2)
+    execution = Executor(sandbox, Limits(), cached_results=2)
     for source in "abaca":
         await execution.result(Job(source))
     assert sandbox.sources == [*"abc"]
@@ -52,7 +52,7 @@ async def test_the_least_recently_used_result_is_dropped() -> None:
 
 async def test_the_cache_is_bounded_in_memory(programs: LocalSandbox) -> None:
     """Programs may give a quarter of a MiB of JSON, which is many times as much as objects."""
-    execution = Execution(programs, Limits(), cache_bytes=1 << 20)
+    execution = Executor(programs, Limits(), cache_bytes=1 << 20)
     jobs = [Job(f"def f(n):\n    return [[]] * n  # {i}", entry=Call("f", [10_000])) for i in range(6)]
     sizes = []
     for job in jobs:
@@ -68,7 +68,7 @@ async def test_the_cache_is_bounded_in_memory(programs: LocalSandbox) -> None:
 
 
 async def test_jobs_that_differ_in_anything_are_several() -> None:
-    execution = Execution(Slow(), Limits())
+    execution = Executor(Slow(), Limits())
     jobs = [Job("a", entry=Call("f", args)) for args in ([1], [True], [1.0], ["1"], [[1]])]
     jobs += [Job("a", entry=Expression("f")), Job("a", seed=1), Job("", "a"), Job("\ud800"), Job("\udc00")]
     await asyncio.gather(*map(execution.result, jobs))
@@ -77,7 +77,7 @@ async def test_jobs_that_differ_in_anything_are_several() -> None:
 
 async def test_a_failure_is_not_cached_and_fails_all_who_wait() -> None:
     sandbox = Slow()
-    execution = Execution(sandbox, Limits())
+    execution = Executor(sandbox, Limits())
     results = await asyncio.gather(*(execution.result(Job("fail")) for _ in range(3)), return_exceptions=True)
     assert all(isinstance(error, WorldFailure) and "no worker lives" in str(error) for error in results)
     assert sandbox.sources == ["fail"]
@@ -87,7 +87,7 @@ async def test_a_failure_is_not_cached_and_fails_all_who_wait() -> None:
 
 
 async def test_a_cancelled_request_does_not_stop_the_others() -> None:
-    execution = Execution(Slow(), Limits())
+    execution = Executor(Slow(), Limits())
     first, second = (asyncio.create_task(execution.result(Job("a"))) for _ in range(2))
     await asyncio.sleep(0)
     first.cancel()
@@ -97,5 +97,5 @@ async def test_a_cancelled_request_does_not_stop_the_others() -> None:
 
 
 async def test_it_says_what_protects_the_trainer(programs: LocalSandbox) -> None:
-    assert await Execution(Slow(), Limits()).open() == {"isolation": "none", "unsafe": True}
-    assert (await Execution(programs, Limits()).open())["unsafe"] is False
+    assert await Executor(Slow(), Limits()).open() == {"isolation": "none", "unsafe": True}
+    assert (await Executor(programs, Limits()).open())["unsafe"] is False

@@ -7,7 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from troupe.envs.base import Skill, StepResult
-from troupe.envs.execution import Execution
+from troupe.envs.execution import Executor
 from troupe.envs.testing import check_world
 from troupe.envs.tool_calls import ANSWER, READ, ToolFormat
 from troupe.envs.turns import TurnTakingWorld, chat
@@ -101,7 +101,7 @@ def test_unknown_agents_and_wrong_horizons_are_refused() -> None:
 async def test_a_world_opens_and_closes_its_sandbox() -> None:
     assert await Relay().open() == {}
     await Relay().close()
-    execution = Execution(LocalSandbox(workers=1), Limits())
+    execution = Executor(LocalSandbox(workers=1), Limits())
     world = Relay(execution=execution)
     assert (await world.open())["unsafe"] is False
     await world.fork().close()

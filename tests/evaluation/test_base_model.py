@@ -7,7 +7,7 @@ from troupe.envs.base import Skill
 from troupe.envs.couplet.world import Couplet
 from troupe.evaluation.base_model import expert_shares, play_base
 from troupe.experience import Sampling
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
 
 
 async def test_one_model_speaks_for_every_agent() -> None:

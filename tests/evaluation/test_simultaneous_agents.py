@@ -10,7 +10,7 @@ from troupe.envs.base import TeamEnv
 from troupe.envs.couplet.world import Couplet
 from troupe.evaluation.episodes import Actor, AgentMessage, Earlier, PolicyActor, evaluate, play
 from troupe.experience import Sampling, Task
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
 

@@ -8,13 +8,13 @@ import pytest
 
 from troupe.evaluation.records import EvaluationError
 from troupe.evaluation.stored import locate_episode
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 
 Build = Callable[..., Any]
 
 
 @pytest.fixture
-def run(run_dir: Path, tree: Build, episode: Build, lines: Build) -> Run:
+def run(run_dir: Path, tree: Build, episode: Build, lines: Build) -> RunReader:
     """Of tasks with a slash in their names; two trees of one task; and a later evaluation."""
     pictures = [["@."], [".@"]]
     lines(run_dir / "episodes" / "test_00003.jsonl", [episode("a/1", True, pictures=pictures), episode("b", False)])
@@ -23,10 +23,10 @@ def run(run_dir: Path, tree: Build, episode: Build, lines: Build) -> Run:
     (later / "episodes").mkdir(parents=True)
     (later / "summary.json").write_text("{}")
     lines(later / "episodes" / "horizon=2,greedy.jsonl", [episode("c", True)])
-    return Run(run_dir, tolerant=True)
+    return RunReader(run_dir, tolerant=True)
 
 
-def test_an_evaluated_episode(run: Run) -> None:
+def test_an_evaluated_episode(run: RunReader) -> None:
     stored = locate_episode(run, "test_00003/a/1")
     assert (stored.place, stored.split, stored.iteration, stored.success, stored.turns) == (
         "test_00003/a/1",
@@ -45,7 +45,7 @@ def test_an_evaluated_episode(run: Run) -> None:
     assert locate_episode(run, "swapped/horizon=2,greedy/c").name == "swapped/horizon=2,greedy"
 
 
-def test_the_path_of_a_tree_that_went_on(run: Run) -> None:
+def test_the_path_of_a_tree_that_went_on(run: RunReader) -> None:
     stored = locate_episode(run, "train_00002/t")
     assert [(m.agent, m.said, m.candidates, m.chosen, m.node) for m in stored.messages] == [
         ("tool", "R D", ("R", "R D"), 1, 0),
@@ -63,7 +63,7 @@ def test_a_tree_is_followed_through_a_node(run_dir: Path, tree: Build, lines: Bu
     outcome = {"success": False, "turns": 1, "team_return": 0.0}
     both["edges"] += [{"members": {"tool": [0, 0]}, "child": 2}, {"members": {"plan": [2, 1]}, "outcome": outcome}]
     lines(run_dir / "episodes" / "train_00000.jsonl", [both])
-    run = Run(run_dir, tolerant=True)
+    run = RunReader(run_dir, tolerant=True)
     assert [m.said for m in locate_episode(run, "train_00000/t").messages] == ["R D", "yes"]
     through = locate_episode(run, "train_00000/t", node=2)
     assert [m.said for m in through.messages] == ["R", "no"] and not through.success
@@ -85,13 +85,13 @@ def test_rewards_that_are_not_the_world_s_are_not_compared(run_dir: Path, tree: 
         ("{_target_: a.ReplaySampler}", {"local"}),
     ):
         (run_dir / "config.yaml").write_text(f"algorithm: {{sampler: {sampler}}}")
-        message = locate_episode(Run(run_dir, tolerant=True), "train_00000/t").messages[0]
+        message = locate_episode(RunReader(run_dir, tolerant=True), "train_00000/t").messages[0]
         assert set(message.answer) == keys and set(message.rewards) == {"local", "team"}  # shown all the same
     several = tree("t", 0)
     several["edges"].append({"members": {"tool": [0, 1], "plan": [1, 1]}, "team": 7.0})
     several["edges"][0]["team"] = 3.0
     lines(run_dir / "episodes" / "train_00000.jsonl", [several])
-    first = locate_episode(Run(run_dir, tolerant=True), "train_00000/t").messages[0]
+    first = locate_episode(RunReader(run_dir, tolerant=True), "train_00000/t").messages[0]
     assert first.answer == {} and first.rewards["team"] == 3.0  # that of the joint action
 
 
@@ -104,12 +104,12 @@ WRONG = {
 
 
 @pytest.mark.parametrize("place", WRONG)
-def test_what_is_not_there_is_named(run: Run, place: str) -> None:
+def test_what_is_not_there_is_named(run: RunReader, place: str) -> None:
     with pytest.raises(EvaluationError, match=WRONG[place]):
         locate_episode(run, place)
 
 
-def test_what_cannot_be_replayed_is_named(run: Run, episode: Build, lines: Build) -> None:
+def test_what_cannot_be_replayed_is_named(run: RunReader, episode: Build, lines: Build) -> None:
     with pytest.raises(EvaluationError, match=r"sample=2: train_00002/t has 2 episodes, from 0"):
         locate_episode(run, "train_00002/t", sample=2)
     with pytest.raises(EvaluationError, match="node=0: test_00003/b is an evaluated episode, which has no nodes"):
@@ -117,10 +117,10 @@ def test_what_cannot_be_replayed_is_named(run: Run, episode: Build, lines: Build
     lost = episode("a", False, lost="world", failure="no answer") | {"messages": []}
     lines(run.path / "episodes" / "test_00003.jsonl", [lost])
     with pytest.raises(EvaluationError, match="test_00003/a was lost: no answer"):
-        locate_episode(Run(run.path, tolerant=True), "test_00003/a")
+        locate_episode(RunReader(run.path, tolerant=True), "test_00003/a")
     (run.path / "episodes" / "test_00003.jsonl").write_text('{"task_id"')
     with pytest.raises(EvaluationError, match=r"it has none \(episodes/test_00003.jsonl, line 1, is not a whole"):
-        locate_episode(Run(run.path, tolerant=True), "test_00003/a")
+        locate_episode(RunReader(run.path, tolerant=True), "test_00003/a")
 
 
 def test_of_a_file_cut_in_the_middle_the_whole_episodes_are_there(
@@ -134,7 +134,7 @@ def test_of_a_file_cut_in_the_middle_the_whole_episodes_are_there(
         lines(episodes / f"{name}.jsonl", records)
         text = (episodes / f"{name}.jsonl").read_text()
         (episodes / f"{name}.jsonl").write_text(text[:-20])
-    run = Run(run_dir, tolerant=True)
+    run = RunReader(run_dir, tolerant=True)
     assert locate_episode(run, "test_00003/a").success and locate_episode(run, "train_00002/a").messages
     with pytest.raises(EvaluationError, match=r"test_00003 has no task 'b'; it has a \(.*line 2, is not a whole JSON"):
         locate_episode(run, "test_00003/b")
@@ -143,4 +143,4 @@ def test_of_a_file_cut_in_the_middle_the_whole_episodes_are_there(
     for file in episodes.iterdir():
         file.unlink()
     with pytest.raises(EvaluationError, match=r"no file of .* has that name; it has none"):
-        locate_episode(Run(run_dir, tolerant=True), "test_00003/a")
+        locate_episode(RunReader(run_dir, tolerant=True), "test_00003/a")

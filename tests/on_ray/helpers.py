@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from troupe.loop import TrainLoop
-from troupe.models.loading import checkpoint_weights
+from troupe.models.bases.loading import checkpoint_weights
 
 from ..processes import below, command
 

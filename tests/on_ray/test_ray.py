@@ -19,16 +19,16 @@ from omegaconf import OmegaConf
 
 from troupe.api.training import train
 from troupe.cluster.actors import ActorGroup, ClusterError, LostActorError
-from troupe.cluster.settings import Execution, ResourceMap, Resources
+from troupe.cluster.execution import Execution, ResourceMap, Resources
 from troupe.loop import TrainLoop
-from troupe.models.critic import ValueSample
-from troupe.models.ranks import Ranks
-from troupe.models.ray_critic import RayCritic
-from troupe.models.ray_pool import RayPool
+from troupe.models.learning.critic import ValueSample
+from troupe.models.learning.ranks import Ranks
+from troupe.models.pools.ray_critic import RayCritic
+from troupe.models.pools.ray_pool import RayPool
 from troupe.rollout.engines.vllm.launch import environment
 from troupe.rollout.engines.vllm.placement import Placement
 from troupe.rollout.engines.vllm.settings import VllmSettings
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 from troupe.setup.critics import build_critics
 from troupe.setup.parts import parts_of
 
@@ -50,7 +50,7 @@ def test_a_pools_node_is_killed_and_the_run_ends_as_if_it_were_there(
     victim = node_of(cluster, pool.group)
     kill_after(loop, 2, lambda: cluster.remove_node(victim, allow_graceful=False))
     train(loop)
-    assert loop.progress.iteration == 2 and Run(tmp_path / "two").status == "finished"  # another loop went on
+    assert loop.progress.iteration == 2 and RunReader(tmp_path / "two").status == "finished"  # another loop went on
     assert_same(sampled, 3)
     assert difference(tmp_path / "one", tmp_path / "two") == 0
 
@@ -157,7 +157,7 @@ def test_the_node_of_one_of_a_pools_processes_is_killed_during_an_update(
     pool._answer = answer
     train(loop)
     assert len(updates) == 2 and loop.progress.iteration == 1  # another loop went on
-    assert Run(tmp_path / "two").status == "finished"
+    assert RunReader(tmp_path / "two").status == "finished"
     assert_same(sampled, 2)
     assert difference(tmp_path / "one", tmp_path / "two", ["shared"]) < 1e-9
 
@@ -192,7 +192,7 @@ def test_critics_learn_in_actors_and_the_node_of_one_is_killed(
     victim = node_of(cluster, critic.group)
     kill_after(loop, 1, lambda: cluster.remove_node(victim, allow_graceful=False))
     train(loop)
-    assert Run(tmp_path / "two").status == "finished"
+    assert RunReader(tmp_path / "two").status == "finished"
     assert_same(sampled, 2)
     assert difference(tmp_path / "one", tmp_path / "two") == 0
     one, two = (rows(tmp_path / run) for run in ("one", "two"))

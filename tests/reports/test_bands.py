@@ -8,8 +8,8 @@ import pytest
 
 from troupe.evaluation.statistics import t_interval
 from troupe.reports.bands import _line, completions, iterations, learning_curves, metric_curves, tag
-from troupe.reports.settings import Setting
-from troupe.runs.run import Run
+from troupe.reports.grouping import Setting
+from troupe.runs.run import RunReader
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def setting(tmp_path: Path, disk: Any, lines: Callable[..., None]) -> Callable[.
         for seed, rows in enumerate(runs):
             path = disk.run(tmp_path / f"{name}{seed}", disk.config(seed), summary)
             lines(path / "metrics.jsonl", [{"iteration": i, **row} for i, row in rows.items()])
-            made.append(Run(path, tolerant=True))
+            made.append(RunReader(path, tolerant=True))
         return Setting(name, tuple(made))
 
     return make

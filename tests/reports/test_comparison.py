@@ -11,7 +11,7 @@ import pytest
 
 from troupe.cli.report import gather
 from troupe.reports.comparison import RunsPage, render, write_comparison
-from troupe.reports.settings import Setting
+from troupe.reports.grouping import Setting
 from troupe.runs.plain_table import PlainTable
 
 HOSTILE = '</script><img src=x onerror="alert(1)"><b>bold</b>'

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from troupe.reports.curves import GREY, PALETTE, all_other, colours, learning_curve, per_agent_and_policy, time_keys
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 
 
 def test_the_learning_curve_ends_with_the_tests(run_dir: Path) -> None:
-    drawing = learning_curve(Run(run_dir))
+    drawing = learning_curve(RunReader(run_dir))
     assert drawing is not None
     assert [mark.name for mark in drawing.marks] == ["best of K, training", "test, before", "test, after", "validation"]
     assert [mark.colour for mark in drawing.marks] == [0, GREY, GREY, 0]
@@ -23,18 +23,18 @@ def test_the_learning_curve_ends_with_the_tests(run_dir: Path) -> None:
 def test_the_learning_curve_without_a_summary_ends_where_the_test_was_played(run_dir: Path) -> None:
     for name in ("summary.json", "metrics.jsonl"):
         (run_dir / name).unlink()
-    drawing = learning_curve(Run(run_dir, tolerant=True))
+    drawing = learning_curve(RunReader(run_dir, tolerant=True))
     assert drawing is not None and drawing.hits[-1].tip.startswith("iteration 3\ntest, after: 75.0 %")
 
 
 def test_agents_come_first_and_colours_repeat(run_dir: Path) -> None:
-    assert colours(Run(run_dir), ["plan"]) == {"plan": 1, "tool": 2, "both": 3}
-    many = colours(Run(run_dir), [str(index) for index in range(PALETTE)])
+    assert colours(RunReader(run_dir), ["plan"]) == {"plan": 1, "tool": 2, "both": 3}
+    many = colours(RunReader(run_dir), [str(index) for index in range(PALETTE)])
     assert many["tool"] == many["0"] == 1
 
 
 def test_one_chart_per_kind_of_metric_that_the_run_has(run_dir: Path) -> None:
-    run = Run(run_dir)
+    run = RunReader(run_dir)
     titles = [drawing.title for drawing in per_agent_and_policy(run, colours(run, []))]
     assert titles == [
         "Turns per episode",
@@ -53,7 +53,7 @@ def test_diagnostics_have_one_line_per_agent(
 ) -> None:
     metrics = {f"diagnostics/{place}/entropy_nats": 0.5 for place in ("tool", "plan", "tool/turn0")}
     lines(run_dir / "metrics.jsonl", [row | metrics for row in rows])
-    run = Run(run_dir)
+    run = RunReader(run_dir)
     charts = {drawing.title: drawing for drawing in per_agent_and_policy(run, colours(run, []))}
     drawing = charts["Entropy per sampled token, nats"]
     assert drawing.flat
@@ -64,14 +64,14 @@ def test_diagnostics_have_one_line_per_agent(
 def test_all_curves_have_one_axis(run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]) -> None:
     rows[0]["diagnostics/tool/influence"] = 0.5  # measured in the first iteration alone
     lines(run_dir / "metrics.jsonl", rows)
-    drawings = per_agent_and_policy(Run(run_dir), {"tool": 1, "plan": 2, "both": 3})
+    drawings = per_agent_and_policy(RunReader(run_dir), {"tool": 1, "plan": 2, "both": 3})
     assert {drawing.x_labels[-1] for drawing in drawings} == {(100.0, "3")}
 
 
 def test_mismatch_has_one_line_per_turn(run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]) -> None:
     metrics = {f"mismatch/tool/turn{turn}/k3_nats": 0.1 * turn for turn in (10, 2)}
     lines(run_dir / "metrics.jsonl", [row | metrics for row in rows])
-    run = Run(run_dir)
+    run = RunReader(run_dir)
     *_, drawing = per_agent_and_policy(run, colours(run, []))
     assert drawing.title == "tool: KL of the engine from the learner, nats"
     assert drawing.flat
@@ -87,6 +87,6 @@ def test_a_divergence_of_rounding_errors_is_flat(
         run_dir / "metrics.jsonl",
         [row | {"mismatch/tool/turn0/k3_nats": share * (1 + index)} for index, row in enumerate(rows)],
     )
-    run = Run(run_dir)
+    run = RunReader(run_dir)
     *_, drawing = per_agent_and_policy(run, colours(run, []))
     assert drawing.flat is flat

@@ -9,8 +9,8 @@ import pytest
 
 from troupe.evaluation.statistics import DIFFERENCE, SHARE, bootstrap_interval, holm, mcnemar, t_interval, wilson
 from troupe.reports.differences import differences, signed, success_of
-from troupe.reports.settings import Setting
-from troupe.runs.run import Run
+from troupe.reports.grouping import Setting
+from troupe.runs.run import RunReader
 
 Make = Callable[..., Setting]
 
@@ -28,7 +28,7 @@ def setting(tmp_path: Path, disk: Any, lines: Callable[..., None], episode: Call
                 for task, win in zip(tasks, wins, strict=False)
             ]
             lines(path / "episodes" / "test_00004.jsonl", rows)
-            runs.append(Run(path, tolerant=True))
+            runs.append(RunReader(path, tolerant=True))
         return Setting(name, tuple(runs))
 
     return make
@@ -117,7 +117,7 @@ def test_of_many_settings_each_is_compared_with_the_first(setting: Make) -> None
 
 def test_success_of_a_setting(tmp_path: Path, disk: Any) -> None:
     runs = [
-        Run(disk.run(tmp_path / str(seed), disk.config(seed), disk.scores(1, wins, wins)), tolerant=True)
+        RunReader(disk.run(tmp_path / str(seed), disk.config(seed), disk.scores(1, wins, wins)), tolerant=True)
         for seed, wins in ((0, 2), (1, 10))
     ]
     both = success_of(Setting("s", tuple(runs)), "eval", "after")
@@ -132,7 +132,7 @@ def test_what_a_row_lacks_is_said(tmp_path: Path, disk: Any) -> None:
     runs = [disk.run(tmp_path / str(seed), disk.config(seed), disk.scores(1, 4 + seed, 4)) for seed in (0, 1, 2)]
 
     def after() -> Any:
-        return success_of(Setting("s", tuple(Run(run, tolerant=True) for run in runs)), "eval", "after")
+        return success_of(Setting("s", tuple(RunReader(run, tolerant=True) for run in runs)), "eval", "after")
 
     assert after().notes == ()
     (runs[0] / "summary.json").write_text("{")

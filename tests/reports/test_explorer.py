@@ -17,7 +17,7 @@ from troupe.evaluation.episodes import EpisodeResult
 from troupe.evaluation.summary import summarise
 from troupe.reports.explorer import Explorer, episode_tree, explorer
 from troupe.reports.report import write_report
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 from troupe.runs.trees import tree_problem
 
 Build = Callable[..., Any]
@@ -32,7 +32,7 @@ def trees_of(data: Explorer) -> list[dict[str, Any]]:
 
 
 def explored(run_dir: Path, **settings: Any) -> Explorer:
-    return explorer(Run(run_dir, tolerant=True), **settings)
+    return explorer(RunReader(run_dir, tolerant=True), **settings)
 
 
 def test_all_episodes_of_a_run(run_dir: Path, tree: Build, lines: Build) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from troupe.evaluation.statistics import wilson
 from troupe.reports.scores import Score, score_of
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 
 
 def test_lost_episodes_are_left_out(
@@ -16,4 +16,4 @@ def test_lost_episodes_are_left_out(
     (run_dir / "summary.json").write_text(json.dumps({key: summary[key] for key in ("status", "iterations")}))
     episodes = [episode("a", True), episode("b", False), episode("c", False, lost="world")]
     lines(run_dir / "episodes" / "test_00003.jsonl", episodes)
-    assert score_of(Run(run_dir), "eval") == Score(0.5, wilson(1, 2), 2, counted=True)
+    assert score_of(RunReader(run_dir), "eval") == Score(0.5, wilson(1, 2), 2, counted=True)

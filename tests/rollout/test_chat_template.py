@@ -15,7 +15,7 @@ from troupe.envs.tool_calls import ToolOffer
 from troupe.experience import Sampling
 from troupe.guards import prompt_writer
 from troupe.guards.prompt_writer import CLOSED, OPEN, ChatTemplateError, writer
-from troupe.models.loading import load_tokenizer
+from troupe.models.bases.loading import load_tokenizer
 from troupe.rollout import chat_template
 from troupe.rollout.chat_template import check_chat, try_prompts, written
 from troupe.rollout.engines.scripted import ScriptedEngine

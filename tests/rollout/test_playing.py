@@ -19,19 +19,19 @@ from troupe.envs.returned import WorldValueError
 from troupe.errors import ConfigError
 from troupe.evaluation.episodes import PolicyActor, evaluate
 from troupe.evaluation.summary import summarise
-from troupe.experience import Completion, Episode, Message, Request, Sampling, Task
-from troupe.faults import Failure, FaultSettings
-from troupe.models.open_tokenizer import SMALLEST, train_tokenizer
+from troupe.experience import Completion, Episode, Failure, Message, Request, Sampling, Task
+from troupe.models.bases.open_tokenizer import SMALLEST, train_tokenizer
 from troupe.rollout.engines.base import EngineError, RequestFailedError
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.playing import gather
 from troupe.rollout.policy_client import PolicyClient
-from troupe.rollout.samplers.base import Sampler
 from troupe.rollout.samplers.chain import ChainSampler
 from troupe.rollout.samplers.forest import ForestSampler
 from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
+from troupe.rollout.samplers.sampler import Sampler
 from troupe.rollout.samplers.tree import TreeSampler
+from troupe.runs.faults import FaultSettings
 from troupe.runs.metrics import rollout_metrics
 
 

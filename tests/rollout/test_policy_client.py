@@ -16,7 +16,7 @@ from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.history import WithHistory
 from troupe.envs.math.questions import MathQuestions
 from troupe.experience import Message, Request, Sampling, Task
-from troupe.models.loading import load_tokenizer
+from troupe.models.bases.loading import load_tokenizer
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.chat_markers import MARKERS
 from troupe.rollout.engines.base import ContextExceededError

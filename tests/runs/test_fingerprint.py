@@ -80,13 +80,13 @@ def hashed(package: Path) -> str:
 
 
 def package(folder: Path) -> Path:
-    for name in ("loop.py", "envs/world.py", "reports/page.py", "models/shipped/base/checksums.json"):
+    for name in ("loop.py", "envs/world.py", "reports/page.py", "models/bases/shipped/base/checksums.json"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("a = 1\n")
     return folder
 
 
-@pytest.mark.parametrize("name", ["loop.py", "envs/world.py", "models/shipped/base/checksums.json", "new.py"])
+@pytest.mark.parametrize("name", ["loop.py", "envs/world.py", "models/bases/shipped/base/checksums.json", "new.py"])
 def test_what_trains_is_in_the_codes_hash(tmp_path: Path, name: str) -> None:
     before, other = hashed(package(tmp_path / "one")), package(tmp_path / "other")
     assert hashed(other) == before
@@ -95,7 +95,7 @@ def test_what_trains_is_in_the_codes_hash(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["reports/page.py", "notes.txt", "models/shipped/base/README.md", "configs/__init__.py"]
+    "name", ["reports/page.py", "notes.txt", "models/bases/shipped/base/README.md", "configs/__init__.py"]
 )
 def test_what_does_not_train_is_not_in_the_codes_hash(tmp_path: Path, name: str) -> None:
     before = hashed(one := package(tmp_path / "one"))

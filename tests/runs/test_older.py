@@ -1,6 +1,7 @@
 """Metrics and configurations of older runs under the keys of today."""
 
 import pytest
+from hydra.utils import get_class
 
 from troupe.runs.older import RENAMED, current_key, with_current_config, with_current_keys
 
@@ -35,6 +36,15 @@ def test_a_run_of_before_multiplied_as_a_cpu_does_at_every_precision() -> None:
     assert with_current_config({"strategy": {"devices": 1}}) == {"strategy": {"devices": 1, "float32_matmul": "high"}}
     highest = {"strategy": {"float32_matmul": "highest"}}
     assert with_current_config(highest) == highest
+
+
+def test_a_sharded_run_of_before_names_the_class_where_it_is_today() -> None:
+    older = {"strategy": {"strategy": {"_target_": "troupe.models.strategies.Fsdp2", "cpu_offload": False}}}
+    sharded = with_current_config(older)["strategy"]["strategy"]
+    assert sharded == {"_target_": "troupe.models.pools.strategies.Fsdp2", "cpu_offload": False}
+    assert get_class(sharded["_target_"])
+    own = {"strategy": {"strategy": {"_target_": "mine.Ours"}, "float32_matmul": "high"}}
+    assert with_current_config(own) == own
 
 
 def test_other_configurations_stay() -> None:

@@ -9,11 +9,11 @@ import pytest
 from troupe.runs.directory import RunDirectory
 from troupe.runs.files import RunDirectoryError
 from troupe.runs.fingerprint import evaluation_keys, training_hash
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 
 
 def test_a_whole_run(run_dir: Path, rows: list[dict[str, Any]], summary: dict[str, Any]) -> None:
-    run = Run(run_dir)
+    run = RunReader(run_dir)
     assert run.problems == []
     assert (run.rows, run.summary, run.status) == (rows, summary, "finished")
     assert run.config["seed"] == 7 and run.config_text.startswith("name: sokoban_shared\n")
@@ -26,18 +26,18 @@ def test_a_whole_run(run_dir: Path, rows: list[dict[str, Any]], summary: dict[st
 
 
 def test_metrics_are_a_table_by_iteration(run_dir: Path, rows: list[dict[str, Any]]) -> None:
-    metrics = Run(run_dir).metrics
+    metrics = RunReader(run_dir).metrics
     assert list(metrics.index) == [1, 2, 3] and metrics.index.name == "iteration"
     assert metrics["rollout/turns"].tolist() == [row["rollout/turns"] for row in rows]
     assert metrics["eval/success"].isna().tolist() == [True, False, True]
     (run_dir / "metrics.jsonl").write_text('{"iteration": 1, "a\\ud800": "b\\ud800"}')
-    assert "a\ufffd" in str(Run(run_dir).metrics)
+    assert "a\ufffd" in str(RunReader(run_dir).metrics)
     (run_dir / "metrics.jsonl").write_text("")
-    assert Run(run_dir).metrics.empty
+    assert RunReader(run_dir).metrics.empty
 
 
 def test_episodes_of_an_evaluation(run_dir: Path, old_run: Path) -> None:
-    run = Run(run_dir)
+    run = RunReader(run_dir)
     files = run.episode_files
     assert run.episodes() == run.episodes("test", 3) == files["test_00003"].episodes
     assert run.episodes("test", 0) == files["test_00000"].episodes
@@ -45,13 +45,13 @@ def test_episodes_of_an_evaluation(run_dir: Path, old_run: Path) -> None:
     known = "test_00000, validation_00002, test_00003"
     with pytest.raises(RunDirectoryError, match=f"has no episodes 'test_00002'. Known: {known}"):
         run.episodes("test", 2)
-    old = Run(old_run)
+    old = RunReader(old_run)
     assert old.episodes("test", "best") == old.episode_files["test_best"].episodes
     assert old.episodes() != old.episodes("test", "best")
 
 
 def test_the_best_checkpoint_that_is_the_last_was_played_once(disk: Any, tmp_path: Path) -> None:
-    run = Run(disk.run(tmp_path / "run", disk.config(), disk.scores(1, 5, 6)))
+    run = RunReader(disk.run(tmp_path / "run", disk.config(), disk.scores(1, 5, 6)))
     (run.path / "episodes" / "test_best.jsonl").unlink()
     (run.path / "episodes" / "test_00005.jsonl").write_text("")
     assert run.finished and run.episodes("test", "best") == run.episodes("test", 5) == []
@@ -61,10 +61,10 @@ def test_the_writer_and_the_reader_agree(tmp_path: Path) -> None:
     directory = RunDirectory(tmp_path / "run", "policies: {}\nloop: {}\nseed: 3\nname: café\n")
     directory.metrics({"iteration": 1, "rollout/turns": 2.0})
     directory.episodes("test_00000", [{"task_id": "a", "success": True, "turns": 0, "messages": []}])
-    run = Run(directory.path)
+    run = RunReader(directory.path)
     assert run.problems == ["summary.json is missing."] and run.status is None
     directory.summary({"status": "interrupted"})
-    run = Run(directory.path)
+    run = RunReader(directory.path)
     run.check_format()
     assert run.problems == [] and run.status == "interrupted" and run.stale() == ()
     assert (run.config["name"], run.values("rollout/turns")) == ("café", [(1, 2.0)])
@@ -74,20 +74,20 @@ def test_the_writer_and_the_reader_agree(tmp_path: Path) -> None:
 
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"is not a run directory: config\.yaml is missing"):
-        Run(tmp_path)
+        RunReader(tmp_path)
     for name in ("2026-01-01_10-00-00-0", "2026-01-01_11-00-00-0"):
         (tmp_path / "runs" / name).mkdir(parents=True)
         (tmp_path / "runs" / name / "config.yaml").touch()
     with pytest.raises(RunDirectoryError, match=r"holds 2 run directories, the last of which is .*/2026-01-01_11-00-"):
-        Run(tmp_path / "runs")
+        RunReader(tmp_path / "runs")
     with pytest.raises(RunDirectoryError, match="nowhere is not a run directory: there is no such folder"):
-        Run(tmp_path / "nowhere")
+        RunReader(tmp_path / "nowhere")
 
 
 @pytest.mark.parametrize("name", ["versions.json", "summary.json", "metrics.jsonl"])
 def test_a_missing_file_is_named(run_dir: Path, name: str) -> None:
     (run_dir / name).unlink()
-    assert Run(run_dir).problems == [f"{name} is missing."]
+    assert RunReader(run_dir).problems == [f"{name} is missing."]
 
 
 @pytest.mark.parametrize("name", ["versions.json", "summary.json", "config.yaml"])
@@ -95,18 +95,18 @@ def test_a_damaged_file_is_an_error_or_empty(run_dir: Path, name: str) -> None:
     (run_dir / name).write_text('{"a": ')
     part = name.partition(".")[0]
     with pytest.raises(RunDirectoryError, match=rf"{run_dir}: {name} "):
-        getattr(Run(run_dir), part)
-    tolerant = Run(run_dir, tolerant=True)
+        getattr(RunReader(run_dir), part)
+    tolerant = RunReader(run_dir, tolerant=True)
     assert getattr(tolerant, part) == {}
     (problem,) = tolerant.problems
     assert problem.startswith(f"{name} ")
-    assert Run(run_dir).problems == tolerant.problems
+    assert RunReader(run_dir).problems == tolerant.problems
 
 
 def test_half_a_row_and_rows_without_an_iteration_are_left_out(run_dir: Path, rows: list[dict[str, Any]]) -> None:
     file = run_dir / "metrics.jsonl"
     file.write_text('{"train/p/loss": 1}\n' + file.read_text()[:-20])
-    run = Run(run_dir)
+    run = RunReader(run_dir)
     assert run.rows == rows[:2]
     assert run.problems == [
         "metrics.jsonl, line 4, is not a whole JSON object and is left out.",
@@ -117,23 +117,23 @@ def test_half_a_row_and_rows_without_an_iteration_are_left_out(run_dir: Path, ro
 def test_a_run_without_episodes_says_so(run_dir: Path) -> None:
     for file in (run_dir / "episodes").iterdir():
         file.unlink()
-    assert Run(run_dir).problems == ["episodes/ holds no episodes."]
+    assert RunReader(run_dir).problems == ["episodes/ holds no episodes."]
 
 
 def test_a_cut_configuration_is_named(run_dir: Path) -> None:
     file = run_dir / "config.yaml"
     text = "policies: {both: {}}\nloop: {iterations: 3}\nname: sokoban_shared\nseed: 7\n"
     file.write_text(text)
-    assert Run(run_dir).problems == []
+    assert RunReader(run_dir).problems == []
     file.write_text(text[:43])
-    assert Run(run_dir).problems == ["config.yaml has no name, seed: it is cut or damaged."]
+    assert RunReader(run_dir).problems == ["config.yaml has no name, seed: it is cut or damaged."]
 
 
 def test_folders_in_place_of_files_are_named(run_dir: Path) -> None:
     for name in ("summary.json", "metrics.jsonl", "episodes/test_00000.jsonl"):
         (run_dir / name).unlink()
         (run_dir / name).mkdir()
-    run = Run(run_dir, tolerant=True)
+    run = RunReader(run_dir, tolerant=True)
     problems = [*run.problems, *run.episode_problems()]
     assert problems == [
         f"{name} is a folder, not a file." for name in ("summary.json", "metrics.jsonl", "episodes/test_00000.jsonl")
@@ -150,27 +150,27 @@ def test_files_that_must_have_been_there_are_named(run_dir: Path, rows: list[dic
     (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     (run_dir / "episodes" / "test_00003.jsonl").unlink()
     names = "test_00003.jsonl, test_best.jsonl, validation_00003.jsonl"
-    assert Run(run_dir).problems == [f"episodes/ lacks {names}."]
+    assert RunReader(run_dir).problems == [f"episodes/ lacks {names}."]
     config = (run_dir / "config.yaml").read_text()
     (run_dir / "config.yaml").write_text(config + "diagnostics: {trees: {max_mb: 1}}\n")
     names = "test_00003.jsonl, test_best.jsonl, train_00000.jsonl, train_00002.jsonl, validation_00003.jsonl"
-    assert Run(run_dir).problems == [f"episodes/ lacks {names}."]
+    assert RunReader(run_dir).problems == [f"episodes/ lacks {names}."]
     rows[2]["diagnostics/trees_bytes"] = 700_000  # more than all may have: some are removed
     (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert "train_" not in Run(run_dir).problems[0]
+    assert "train_" not in RunReader(run_dir).problems[0]
 
 
 def test_checkpoints_by_name(run_dir: Path) -> None:
     for name in ("iteration_00010", "iteration_00020", "iteration_00030.tmp"):
         (run_dir / "checkpoints" / name / "tool").mkdir(parents=True)
     (run_dir / "checkpoints" / "last").symlink_to("iteration_00020")
-    run = Run(run_dir)
+    run = RunReader(run_dir)
     assert run.checkpoints == ["iteration_00010", "iteration_00020", "last"]
     assert (run.checkpoint("last") / "tool").is_dir() and not run.checkpoint("best").exists()
 
 
 def test_the_checkpoint_that_is_used_where_none_is_named(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
-    run, folder = Run(run_dir), run_dir / "checkpoints"
+    run, folder = RunReader(run_dir), run_dir / "checkpoints"
     assert run.default_checkpoint == "best" and not caplog.text  # which is then said to be missing
     (folder / "iteration_00020").mkdir(parents=True)
     (folder / "last").symlink_to("iteration_00020")
@@ -198,37 +198,37 @@ def test_finished_is_at_the_end_and_evaluated(
     disk: Any, tmp_path: Path, changes: dict[str, Any], finished: bool
 ) -> None:
     summary = {key: value for key, value in (disk.scores(1, 5, 6) | changes).items() if value is not None}
-    assert Run(disk.run(tmp_path / "run", disk.config(), summary)).finished is finished
+    assert RunReader(disk.run(tmp_path / "run", disk.config(), summary)).finished is finished
 
 
 def test_a_run_without_a_summary_is_not_finished(disk: Any, tmp_path: Path) -> None:
-    assert not Run(disk.run(tmp_path / "run", disk.config(), None)).finished
+    assert not RunReader(disk.run(tmp_path / "run", disk.config(), None)).finished
 
 
 def test_a_run_may_end_by_completions(disk: Any, tmp_path: Path) -> None:
     early = disk.scores(1, 5, 6) | {"iterations": 2}
-    assert Run(disk.run(tmp_path / "spent", disk.config(completions=100), early)).finished
-    assert not Run(disk.run(tmp_path / "not", disk.config(completions=101), early)).finished
+    assert RunReader(disk.run(tmp_path / "spent", disk.config(completions=100), early)).finished
+    assert not RunReader(disk.run(tmp_path / "not", disk.config(completions=101), early)).finished
 
 
 def test_a_run_that_was_continued_with_other_code_is_stale(disk: Any, tmp_path: Path) -> None:
     path = disk.run(tmp_path / "run", disk.config(), disk.scores(1, 5, 6))
     (path / "versions_00002.json").write_text((path / "versions.json").read_text())
-    assert Run(path).stale() == ()
+    assert RunReader(path).stale() == ()
     (path / "versions_00003.json").write_text('{"code": "other"}')
-    assert Run(path).stale() == ("code",)
+    assert RunReader(path).stale() == ("code",)
 
 
 def test_reasons_to_be_stale(disk: Any, tmp_path: Path) -> None:
     evaluation = evaluation_keys(disk.config())
-    run = Run(disk.run(tmp_path / "old", disk.config(test_tasks=2), disk.scores(1, 5, 6), code="0"))
+    run = RunReader(disk.run(tmp_path / "old", disk.config(test_tasks=2), disk.scores(1, 5, 6), code="0"))
     assert run.stale(evaluation) == ("code", "evaluation")
     assert run.stale() == ("code",)
-    assert Run(disk.run(tmp_path / "new", disk.config(), disk.scores(1, 5, 6))).stale(evaluation) == ()
+    assert RunReader(disk.run(tmp_path / "new", disk.config(), disk.scores(1, 5, 6))).stale(evaluation) == ()
 
 
 def test_an_older_run_is_read_under_the_keys_of_today(old_run: Path) -> None:
-    run = Run(old_run)
+    run = RunReader(old_run)
     assert run.problems == [] and run.finished and run.stale() == ("code",)
     assert run.values("rollout/truncated_ratio") == [(1, 0.25), (2, 0.5)]
     assert run.values("rollout/tool/tokens_per_message") == [(1, 5.0), (2, 6.0)]
@@ -252,5 +252,5 @@ def test_another_layout_is_refused_with_the_reason(run_dir: Path, versions: dict
     else:
         (run_dir / "versions.json").write_text(json.dumps(versions))
     with pytest.raises(RunDirectoryError) as caught:
-        Run(run_dir).check_format()
+        RunReader(run_dir).check_format()
     assert str(caught.value).startswith(f"{run_dir} {reason}") and "\n" not in str(caught.value)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from troupe.runs.files import RunDirectoryError
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 from troupe.runs.trees import thin, tree_files, tree_problem
 
 Lines = Callable[..., None]
@@ -18,7 +18,7 @@ Lines = Callable[..., None]
 def test_trees_are_read_by_iteration(run_dir: Path, tree: Callable[..., dict[str, Any]], lines: Lines) -> None:
     for iteration in (5, 0):
         lines(run_dir / "episodes" / f"train_{iteration:05d}.jsonl", [tree(f"t{iteration}", iteration)])
-    run = Run(run_dir)
+    run = RunReader(run_dir)
     assert [each["task_id"] for each in run.trees()] == ["t0", "t5"]
     assert [each["task_id"] for each in run.trees(5)] == ["t5"]
     assert list(run.tree_files) == [0, 5]
@@ -31,15 +31,15 @@ def test_a_line_that_is_cut_is_refused_or_named(run_dir: Path, tree: Callable[..
     line = json.dumps(tree("a", 0))
     (run_dir / "episodes" / "train_00000.jsonl").write_text(f"{line}\n{line[: len(line) // 2]}")
     with pytest.raises(RunDirectoryError, match=r"train_00000\.jsonl, line 2, is not a whole JSON object"):
-        Run(run_dir).trees()
-    tolerant = Run(run_dir, tolerant=True)
+        RunReader(run_dir).trees()
+    tolerant = RunReader(run_dir, tolerant=True)
     assert [each["task_id"] for each in tolerant.trees(0)] == ["a"]
     assert len(tolerant.tree_files[0].problems) == 1
 
 
 def test_another_versions_line_is_named(run_dir: Path, tree: Callable[..., dict[str, Any]], lines: Lines) -> None:
     lines(run_dir / "episodes" / "train_00000.jsonl", [tree("a", 0) | {"tree_format": 9}, tree("b", 0)])
-    run = Run(run_dir, tolerant=True)
+    run = RunReader(run_dir, tolerant=True)
     assert [each["task_id"] for each in run.trees()] == ["b"]
     assert run.tree_files[0].problems == ["episodes/train_00000.jsonl, line 1, has tree_format 9, not 1; left out."]
 

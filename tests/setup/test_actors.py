@@ -13,10 +13,11 @@ from troupe.evaluation.conditions import Condition, Played
 from troupe.evaluation.episodes import PolicyActor
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Completion, Sampling
-from troupe.models import adapters, loading
-from troupe.models.adapters import attach, export, parameters
-from troupe.models.loading import load_model, load_tokenizer
-from troupe.models.lora_settings import LoraSettings
+from troupe.models.bases import loading
+from troupe.models.bases.loading import load_model, load_tokenizer
+from troupe.models.learning import adapters
+from troupe.models.learning.adapters import attach, export, parameters
+from troupe.models.learning.lora_settings import LoraSettings
 from troupe.rollout.playing import gather
 from troupe.setup.actors import ActorFactory
 from troupe.setup.evaluation import run_conditions

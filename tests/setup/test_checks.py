@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 from transformers import MistralConfig
 
 from troupe.cli import train
-from troupe.models.loading import load_tokenizer
+from troupe.models.bases.loading import load_tokenizer
 from troupe.rollout.engines.vllm import versions
 from troupe.setup import team
 from troupe.setup.assembly import build, checked

@@ -11,10 +11,10 @@ from omegaconf import OmegaConf
 
 from troupe.cluster import actors
 from troupe.cluster.actors import ClusterError
-from troupe.cluster.settings import Execution
+from troupe.cluster.execution import Execution
 from troupe.errors import ConfigError
 from troupe.runs.fingerprint import training_hash
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 from troupe.setup.assembly import checked
 from troupe.setup.checks import check
 from troupe.setup.dry_run import plan
@@ -132,16 +132,18 @@ def test_the_cluster_of_a_stored_run_is_not_asked(composed: Callable[..., Any], 
     stored = OmegaConf.create({**OmegaConf.to_container(composed(*RAY, "execution.address=evil:6379"), resolve=True)})  # type: ignore[dict-item]
     (run_dir / "config.yaml").write_text(OmegaConf.to_yaml(stored))
     for words, expected in (((), None), (("execution=ray", "execution.address=mine:6379"), "mine:6379")):
-        cfg = continued(composed(f"resume={run_dir}", *words), Run(run_dir))
+        cfg = continued(composed(f"resume={run_dir}", *words), RunReader(run_dir))
         assert (cfg.execution.kind, cfg.execution.address) == ("ray", expected)
-    assert continued(composed(f"resume={run_dir}", "execution=local"), Run(run_dir)).execution == {"kind": "local"}
+    assert continued(composed(f"resume={run_dir}", "execution=local"), RunReader(run_dir)).execution == {
+        "kind": "local"
+    }
 
 
 @pytest.mark.slow
 def test_a_local_run_does_not_import_ray() -> None:
     code = (
-        "import sys; sys.modules['ray'] = None; import troupe.cli.train, troupe.setup.assembly, troupe.models.ray_pool;"
-        "print('ok')"
+        "import sys; sys.modules['ray'] = None; import troupe.cli.train, troupe.setup.assembly;"
+        "import troupe.models.pools.ray_pool; print('ok')"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "ok\n"

@@ -10,7 +10,7 @@ from omegaconf import OmegaConf
 
 from troupe.cli import train
 from troupe.errors import ConfigError
-from troupe.models.loading import load_model
+from troupe.models.bases.loading import load_model
 from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.setup.dry_run import Plan, by_device, plan
 from troupe.setup.parts import Parts, parts_of

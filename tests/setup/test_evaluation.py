@@ -10,7 +10,7 @@ import pytest
 from troupe.errors import ConfigError
 from troupe.evaluation.assignment import LocalPolicy, RemotePolicy
 from troupe.evaluation.request import EvalRequest
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 from troupe.setup.evaluation import ServedTeam, TeamSource, build_conditions, other_teams, trained_team
 from troupe.setup.trust import Trust
 
@@ -34,7 +34,7 @@ def team(tmp_path: Path) -> TeamSource:
     env = {"_target_": "troupe.envs.grid.plan_path.PlanPath", "size": 6}
     (tmp_path / "config.yaml").touch()
     config = {"team": {"tool": "t", "plan": "p"}, "policies": policies, "env": env, "engine": {}}
-    return TeamSource(config, Run(tmp_path))
+    return TeamSource(config, RunReader(tmp_path))
 
 
 def local(team: TeamSource, agent: str, checkpoint: Any) -> LocalPolicy:

@@ -19,8 +19,8 @@ from omegaconf import DictConfig, OmegaConf
 from troupe.cli import train
 from troupe.errors import ConfigError, DiskFullError
 from troupe.loop import TrainLoop
-from troupe.models.checkpoint import CheckpointError
-from troupe.models.loading import checkpoint_weights
+from troupe.models.bases.loading import checkpoint_weights
+from troupe.models.pools.checkpoint import CheckpointError
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.runs.files import RunDirectoryError
 from troupe.runs.lock import HeldError

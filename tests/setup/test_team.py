@@ -19,10 +19,10 @@ from troupe.cli import train
 from troupe.cli.eval import run as evaluate
 from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
-from troupe.models.base_models import base_path
-from troupe.models.loading import checkpoint_weights, load_model, load_tokenizer
-from troupe.models.strategies import StrategySettings
-from troupe.models.tiny import build_tokenizer
+from troupe.models.bases.base_models import base_path
+from troupe.models.bases.loading import checkpoint_weights, load_model, load_tokenizer
+from troupe.models.bases.tiny import build_tokenizer
+from troupe.models.pools.strategies import StrategySettings
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.setup import assembly, team
 from troupe.setup.command_line import with_open_keys

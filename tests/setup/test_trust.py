@@ -27,7 +27,7 @@ from troupe.cli.eval import run as evaluate
 from troupe.cli.serve import servings
 from troupe.cli.start import play_words
 from troupe.errors import ConfigError
-from troupe.models.checkpoint import CheckpointError
+from troupe.models.pools.checkpoint import CheckpointError
 from troupe.setup.command_line import with_open_keys
 from troupe.setup.composition import configurations
 from troupe.setup.evaluation import trained_team

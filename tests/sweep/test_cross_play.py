@@ -11,7 +11,7 @@ from troupe.sweep.measures import COSTS, MEASURES, METRICS
 from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.page import table_page
 from troupe.sweep.rows import TableRow
-from troupe.sweep.table_file import SILENT, TableFile, Team, cross_name
+from troupe.sweep.table_file import SILENT, PlayedTeam, TableFile, cross_name
 from troupe.sweep.table_results import TableResults
 from troupe.sweep.teams import Cell, places_of
 
@@ -66,14 +66,14 @@ def test_each_pair_of_regimes_is_a_team() -> None:
     """One that the table has under a name of its own is not played twice."""
     table = TableFile.of("t", TABLE)
     assert len(table.teams) == 2 + 4 * 4 - 1 and cross_name(OWN, OWN) not in table.teams
-    assert table.teams[cross_name(OWN, SHARED)] == Team("own", {"<first>": "shared"}, "all")
-    assert table.teams[cross_name(SHARED, SHARED)] == Team("shared", {"<first>": "shared"}, "others")
-    assert table.teams[cross_name(ALONE, ALONE)] == Team("second alone", {"<first>": "first alone"}, "all")
+    assert table.teams[cross_name(OWN, SHARED)] == PlayedTeam("own", {"<first>": "shared"}, "all")
+    assert table.teams[cross_name(SHARED, SHARED)] == PlayedTeam("shared", {"<first>": "shared"}, "others")
+    assert table.teams[cross_name(ALONE, ALONE)] == PlayedTeam("second alone", {"<first>": "first alone"}, "all")
     # A single agent has no team of its own: it is a guest in that of its partner, or of the first regime.
-    assert table.teams[cross_name(SINGLE, ALONE)] == Team("first alone", {"<second>": "single"}, "all")
-    assert table.teams[cross_name(ALONE, SINGLE)] == Team("second alone", {"<first>": "single"}, "all")
+    assert table.teams[cross_name(SINGLE, ALONE)] == PlayedTeam("first alone", {"<second>": "single"}, "all")
+    assert table.teams[cross_name(ALONE, SINGLE)] == PlayedTeam("second alone", {"<first>": "single"}, "all")
     both = table.teams[cross_name(SINGLE, SINGLE)]
-    assert both == Team("own", {"<first>": "single", "<second>": "single"}, "same")
+    assert both == PlayedTeam("own", {"<first>": "single", "<second>": "single"}, "same")
     assert places_of(both, 1, 1) == [("own", 1), ("single", 1), ("single", 1)]
     assert table.sections[cross_name(OWN, SHARED)] == SILENT
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from troupe.evaluation.statistics import DIFFERENCE
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 from troupe.sweep.curve import Point, area, common_budgets, completions_to, curve_of, value_at, with_readings
 from troupe.sweep.outcomes import Outcomes, combined, difference_over_seeds, mean_over_seeds
 
@@ -54,7 +54,7 @@ def test_common_budgets_are_those_of_the_shortest_run() -> None:
 def test_the_curve_of_a_run(disk: Any, tmp_path: Path) -> None:
     path = disk.run(tmp_path / "run", disk.config(), disk.scores(1, 5, 6))
     disk.curve(path, {0: 0.1, 2: 0.4, 4: 0.5}, completions=100)
-    curve = curve_of(Run(path))
+    curve = curve_of(RunReader(path))
     assert [(each.iteration, each.completions, each.tokens, each.steps) for each in curve] == [
         (0, 0, 0, 0),
         (2, 200, 2000, 4),
@@ -69,7 +69,7 @@ def test_steps_of_critics_are_none_of_a_policy_s(disk: Any, tmp_path: Path) -> N
     lines = (path / "metrics.jsonl").read_text().splitlines()
     rows = [json.loads(line) | {"critic/team/optimizer_steps": 32.0} for line in lines]
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert [each.steps for each in curve_of(Run(path))] == [0, 4]
+    assert [each.steps for each in curve_of(RunReader(path))] == [0, 4]
 
 
 def test_runs_are_read_where_the_shortest_ends() -> None:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 from troupe.sweep.claims import Claim
 from troupe.sweep.measures import MEASURES, measures_of, standardised
 from troupe.sweep.verdicts import judge
 
 
 @pytest.fixture
-def run(disk: Any, tmp_path: Path) -> Run:
+def run(disk: Any, tmp_path: Path) -> RunReader:
     summary = disk.scores(1, 5, 6) | {"eval_before/turns": 3.0, "eval/tool/reward": 2.0, "eval/plan/reward": 1.0}
     summary |= {"eval/env_steps": 600, "eval/episodes": 200}
     path = disk.run(tmp_path / "run", disk.config() | {"team": {"tool": "tool", "plan": "plan"}}, summary)
@@ -23,10 +23,10 @@ def run(disk: Any, tmp_path: Path) -> Run:
         for i in range(1, 6)
     ]
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return Run(path)
+    return RunReader(path)
 
 
-def test_of_a_run(run: Run) -> None:
+def test_of_a_run(run: RunReader) -> None:
     values, series = measures_of(run)
     assert series == {"tool": [1.0, 2.0, 3.0, 4.0, 5.0], "plan": [0.5] * 5}
     # The planner's reward never changes: it rises least, from 0 to 0 standard deviations.
@@ -44,13 +44,13 @@ def test_of_a_run(run: Run) -> None:
 
 @pytest.mark.parametrize(("tasks", "kept"), [(3, 4), (8, 5), (9, 5)])
 def test_an_iteration_that_the_budget_cut_short_is_no_part_of_the_rewards(
-    run: Run, disk: Any, tmp_path: Path, tasks: int, kept: int
+    run: RunReader, disk: Any, tmp_path: Path, tasks: int, kept: int
 ) -> None:
     config = disk.config() | {"team": run.config["team"], "loop": {"tasks_per_iteration": 8}}
     path = disk.run(tmp_path / "cut", config, dict(run.summary))
     rows = [{**row, "rollout/tasks": tasks if row["iteration"] == 5 else 8} for row in run.rows]
     (path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert [len(rewards) for rewards in measures_of(Run(path))[1].values()] == [kept, kept]
+    assert [len(rewards) for rewards in measures_of(RunReader(path))[1].values()] == [kept, kept]
 
 
 def test_the_return_counts_each_step_once(disk: Any, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_the_return_counts_each_step_once(disk: Any, tmp_path: Path) -> None:
     summary = disk.scores(1, 5, 6) | {"eval/tool/reward": 0.0, "eval/plan/reward": 2.0}
     summary |= {"eval/env_steps": 20, "eval/episodes": 10}
     path = disk.run(tmp_path / "run", disk.config() | {"team": {"tool": "tool", "plan": "plan"}}, summary)
-    assert measures_of(Run(path))[0]["return_after"] == 2.0
+    assert measures_of(RunReader(path))[0]["return_after"] == 2.0
 
 
 def test_standardised_rewards() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from troupe.runs.files import RunDirectoryError
 from troupe.runs.fingerprint import evaluation_keys
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 from troupe.sweep.claims import Claim
 from troupe.sweep.page import write_tables
 from troupe.sweep.record import error_file
@@ -71,7 +71,7 @@ def test_columns_that_are_empty_throughout_are_left_out() -> None:
 
 
 def test_a_sweep_of_an_older_version_has_its_tables(old_run: Path) -> None:
-    run = Run(old_run)
+    run = RunReader(old_run)
     job = {"setting": "two", "variant": "", "seed": 3, "overrides": ["x=1"], "evaluation": evaluation_keys(run.config)}
     folder = old_run.parent / "sweeps" / "s"
     folder.mkdir(parents=True)

@@ -8,14 +8,14 @@ import pytest
 
 from troupe.evaluation.statistics import hierarchical_estimate, wilson
 from troupe.runs.fingerprint import evaluation_keys
-from troupe.runs.run import Run
+from troupe.runs.run import RunReader
 from troupe.sweep.rows import SweepJob, TableRow, aggregate, row_of
 
 
 def rows(disk: Any, tmp_path: Path, wins: list[int], setting: str = "a") -> list[TableRow]:
     result = []
     for seed, after in enumerate(wins):
-        run = Run(disk.run(tmp_path / f"{setting}{seed}", disk.config(seed), disk.scores(1, after, after)))
+        run = RunReader(disk.run(tmp_path / f"{setting}{seed}", disk.config(seed), disk.scores(1, after, after)))
         job = SweepJob(setting, "", seed, ("x=1", f"seed={seed}"), run.training_hash, evaluation_keys(run.config))
         result.append(row_of(job, run, "finished"))
     return result
@@ -32,7 +32,7 @@ def test_a_row_holds_what_the_run_says(disk: Any, tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_scored_otherwise_says_how(disk: Any, tmp_path: Path) -> None:
-    run = Run(disk.run(tmp_path / "run", disk.config(test_tasks=2), disk.scores(1, 5, 6), code="0"))
+    run = RunReader(disk.run(tmp_path / "run", disk.config(test_tasks=2), disk.scores(1, 5, 6), code="0"))
     row = row_of(SweepJob("a", "", 0, (), run.training_hash, evaluation_keys(disk.config())), run, "finished")
     assert row["stale"] == "code and evaluation"
     assert row["note"] == "evaluated with loop.test_tasks=2, asked 10"
@@ -59,7 +59,7 @@ def test_a_setting_that_never_succeeds_has_an_interval(disk: Any, tmp_path: Path
 def test_without_its_episodes_a_run_gives_no_interval(disk: Any, tmp_path: Path) -> None:
     all_rows = rows(disk, tmp_path, [4, 5])
     (tmp_path / "a0" / "episodes" / "test_00004.jsonl").unlink()
-    run = Run(tmp_path / "a0")
+    run = RunReader(tmp_path / "a0")
     job = SweepJob("a", "", 0, (), run.training_hash, evaluation_keys(run.config))
     (setting,) = aggregate([row_of(job, run, "finished"), all_rows[1]])
     assert (setting["n"], setting["after_mean"], setting["after_low"]) == (2, pytest.approx(0.45), None)

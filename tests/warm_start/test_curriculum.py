@@ -11,9 +11,9 @@ import pytest
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.couplet.world import Couplet
-from troupe.models.base_models import SHIPPED, base_path
-from troupe.models.loading import load_tokenizer
-from troupe.models.tiny import build_tokenizer
+from troupe.models.bases.base_models import SHIPPED, base_path
+from troupe.models.bases.loading import load_tokenizer
+from troupe.models.bases.tiny import build_tokenizer
 from troupe.warm_start.curriculum import CURRICULA, _micro_code, _sandbox, curriculum_of, messages
 from troupe.warm_start.recipe import WORLD_RECIPE
 

@@ -9,8 +9,8 @@ import pytest
 
 from troupe.envs.couplet.world import Couplet
 from troupe.errors import ConfigError
-from troupe.models.loading import load_model, load_tokenizer
-from troupe.models.tiny import build_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
+from troupe.models.bases.tiny import build_tokenizer
 from troupe.warm_start.curriculum import CURRICULA, Curriculum, Recipe, curriculum_of
 from troupe.warm_start.finetune import WarmStart, collate, export, is_finished
 

@@ -18,7 +18,7 @@ from ...experience import Message, Split, Task
 from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_values
 from ..base import Skill
 from ..checks import check_choice
-from ..execution import Execution
+from ..execution import Executor
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
 from ..tool_calls import ToolFormat, text_tool
@@ -73,7 +73,7 @@ class MicroCode(CodeWorld):
         tools: ToolFormat | None = None,
     ) -> None:
         check_choice(self.name, "split", split, get_args(SplitBy))
-        execution = Execution(sandbox, LIMITS, CACHED_RESULTS)
+        execution = Executor(sandbox, LIMITS, CACHED_RESULTS)
         super().__init__(
             execution,
             horizon=horizon,

@@ -9,7 +9,7 @@ from typing import Literal
 from ...experience import Message, Split, Task
 from ...sandbox import Limits, Sandbox
 from ..datasets import DataSplits
-from ..execution import Execution
+from ..execution import Executor
 from ..tool_calls import ToolFormat, fenced, text_tool
 from .answers import read_program, read_tests
 from .problem import Check, CheckResult, Problem, Suite
@@ -47,7 +47,7 @@ class Code(CodeWorld):
         local_share: float = 1.0,
         tools: ToolFormat | None = None,
     ) -> None:
-        execution = Execution(sandbox, Limits(cpu_s=cpu_s), CACHED_RESULTS)
+        execution = Executor(sandbox, Limits(cpu_s=cpu_s), CACHED_RESULTS)
         super().__init__(
             execution,
             horizon=horizon,

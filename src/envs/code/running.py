@@ -18,7 +18,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 from ...sandbox import NO_VALUE, Call, Job, Result, Verdict, parse_value
-from ..execution import Execution
+from ..execution import Executor
 from ..judging import guarded
 from .comparison import same_numbers, shown
 from .problem import Check, CheckResult, Problem, Suite, normalize, parse_python
@@ -70,7 +70,7 @@ class Runner:
     failed without a run: a program that never ends does not cost the time of all tests.
     """
 
-    def __init__(self, execution: Execution, max_timeouts: int | None = None) -> None:
+    def __init__(self, execution: Executor, max_timeouts: int | None = None) -> None:
         self.execution, self.max_timeouts = execution, max_timeouts
         self._scripts: dict[str, list[Any] | BrokenTestScript] = {}  # by problem: the calls of its script
 

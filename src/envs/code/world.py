@@ -24,7 +24,7 @@ from typing import ClassVar, Literal, get_args
 from ..base import StepResult
 from ..checks import check_at_least, check_choice, check_fraction
 from ..drawing import Drawing
-from ..execution import Execution
+from ..execution import Executor
 from ..judging import guarded
 from ..panels import Panel, draw_panels, tone_of
 from ..tool_calls import Tool, ToolFormat, text_tool
@@ -49,12 +49,12 @@ class CodeWorld(TurnTakingWorld):
     """
 
     name = "code"
-    execution: Execution
+    execution: Executor
     program_tool: ClassVar[Tool]
 
     def __init__(
         self,
-        execution: Execution,
+        execution: Executor,
         *,
         horizon: int,
         order: Order,

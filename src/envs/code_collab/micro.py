@@ -19,7 +19,7 @@ from ...experience import Message, Split, Task
 from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_values
 from ..base import Skill
 from ..code.problem import CheckResult
-from ..execution import Execution
+from ..execution import Executor
 from ..orders import Order
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
@@ -85,7 +85,7 @@ class MicroCollab(CollabWorld):
         tools: ToolFormat | None = None,
     ) -> None:
         super().__init__(
-            Execution(sandbox, LIMITS, CACHED_RESULTS),
+            Executor(sandbox, LIMITS, CACHED_RESULTS),
             horizon=horizon,
             team=team,
             order=order,

@@ -14,7 +14,7 @@ from ..code.problem import Check, CheckResult, Problem
 from ..code.problem_set import ProblemSet
 from ..code.running import Runner
 from ..datasets import DataSplits
-from ..execution import Execution
+from ..execution import Executor
 from ..orders import Order
 from ..tool_calls import ToolFormat
 from ..turns import chat
@@ -63,7 +63,7 @@ class CodeCollab(CollabWorld):
         tools: ToolFormat | None = None,
     ) -> None:
         super().__init__(
-            Execution(sandbox, Limits(cpu_s=cpu_s, idle_s=cpu_s), CACHED_RESULTS),
+            Executor(sandbox, Limits(cpu_s=cpu_s, idle_s=cpu_s), CACHED_RESULTS),
             horizon=horizon,
             team=team,
             order=order,

@@ -17,7 +17,7 @@ from ..base import StepResult
 from ..checks import check_choice
 from ..code.problem import CheckResult
 from ..drawing import Drawing
-from ..execution import Execution
+from ..execution import Executor
 from ..judging import guarded
 from ..orders import Order, stages_of
 from ..panels import Panel, draw_panels
@@ -54,13 +54,13 @@ class CollabWorld(TurnTakingWorld):
     """
 
     name = "code_collab"
-    execution: Execution
+    execution: Executor
     entry: str
     """The name of the main function."""
 
     def __init__(
         self,
-        execution: Execution,
+        execution: Executor,
         *,
         horizon: int,
         team: Literal["pair", "solo"],

@@ -25,7 +25,7 @@ from ...experience import Message, Split, Task
 from ...sandbox import Job, Limits, Sandbox, Verdict
 from ..base import StepResult
 from ..checks import check_choice, check_fraction
-from ..execution import Execution
+from ..execution import Executor
 from ..judging import guarded
 from ..task_sampling import sample_tasks
 from ..tool_calls import Tool, ToolFormat, fenced, text_tool
@@ -111,7 +111,7 @@ class TwoRoleWorld(TurnTakingWorld):
         super().__init__(
             stages=((TOOL,), (PLAN,)) if team == "pair" else ((SOLO,),),
             horizon=horizon,
-            execution=Execution(sandbox, Limits(cpu_s=program_seconds)) if programs and sandbox else None,
+            execution=Executor(sandbox, Limits(cpu_s=program_seconds)) if programs and sandbox else None,
             tools=tools,
         )
         check_fraction("local_share", local_share)
@@ -263,7 +263,7 @@ class TwoRoleWorld(TurnTakingWorld):
             text = line
         return self._parse(text, agent)
 
-    async def _run_program(self, execution: Execution, text: str) -> tuple[str, str]:
+    async def _run_program(self, execution: Executor, text: str) -> tuple[str, str]:
         """The output of the tool agent's program, and how it failed, if it did."""
         source = guarded(None, prompts.fenced_program, text)
         if source is None:

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 
 from ...sandbox import Call, Job, Verdict
-from ..execution import Execution
+from ..execution import Executor
 from ..judging import guarded
 from .equality import equal
 from .trees import Tree, check_tree
@@ -31,7 +31,7 @@ def _parser() -> str:
 class Answers:
     """Reads and compares answers; ``execution`` parses them, and caches the results."""
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: Executor) -> None:
         self.execution = execution
 
     async def read(self, text: str, *, several: bool = False) -> Tree | None:

@@ -10,7 +10,7 @@ from ...experience import Message, Split, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
 from ..checks import check_at_least
 from ..datasets import DataSplits
-from ..execution import Execution
+from ..execution import Executor
 from ..fences import last_program
 from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import chat
@@ -115,7 +115,7 @@ class MathQuestions(Mathematics):
         )
         check_at_least("shown_chars", shown_chars, 1)
         self.shown_chars = shown_chars
-        self.answers = Answers(Execution(sandbox, READING))
+        self.answers = Answers(Executor(sandbox, READING))
         self._sources: dict[Split, Sequence[QuestionSource]] = {"train": train, "validation": validation, "test": test}
         self._validation_share = validation_share
         self._several = False

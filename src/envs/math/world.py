@@ -25,7 +25,7 @@ from ...sandbox import Job, Limits, Result, Sandbox, Verdict
 from ..base import StepResult
 from ..checks import check_choice, check_fraction
 from ..drawing import Drawing
-from ..execution import Execution
+from ..execution import Executor
 from ..judging import guarded
 from ..panels import Panel, draw_panels, tone_of
 from ..tool_calls import ANSWER, Tool, ToolFormat
@@ -67,7 +67,7 @@ class Mathematics(TurnTakingWorld):
     """
 
     name = "math"
-    execution: Execution
+    execution: Executor
     compute_tool: ClassVar[Tool]
     answer_tool: ClassVar[Tool] = ANSWER
 
@@ -88,7 +88,7 @@ class Mathematics(TurnTakingWorld):
         check_choice(self.name, "order", order, ("sequential", "simultaneous"))
         pair = ((TOOL,), (REASONER,)) if order == "sequential" else ((TOOL, REASONER),)
         stages = pair if team == "pair" else ((SOLO,),)
-        super().__init__(stages=stages, horizon=horizon, execution=Execution(sandbox, limits), tools=tools)
+        super().__init__(stages=stages, horizon=horizon, execution=Executor(sandbox, limits), tools=tools)
         check_fraction("local_share", local_share)
         self.stop, self.local_share, self.order = stop, local_share, order
         self._question, self._gold = "", ""

@@ -1,6 +1,6 @@
 """Workflows: programs of any framework whose calls of a language model are a team's messages."""
 
-from .client import AgentClient, ClientForAgent, Result
+from .client import AgentClient, ClientForAgent, WorkflowResult
 from .world import WorkflowWorld
 
-__all__ = ["AgentClient", "ClientForAgent", "Result", "WorkflowWorld"]
+__all__ = ["AgentClient", "ClientForAgent", "WorkflowResult", "WorkflowWorld"]

@@ -27,7 +27,7 @@ def finite_info(info: Any) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class Result:
+class WorkflowResult:
     """How a run of a workflow ended.
 
     ``team`` is added to the team reward of the last message; ``success`` None: where ``team`` is at least
@@ -39,11 +39,11 @@ class Result:
     info: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, value: Any) -> Result:
+    def of(cls, value: Any) -> WorkflowResult:
         """``value`` as a workflow returns it: a result, or a number.  Raises ``TypeError``."""
         result = cls(value) if isinstance(value, int | float) else value
-        if not isinstance(result, Result):
-            raise TypeError(f"a workflow returns its reward, a number, or a Result; got {value!r}")
+        if not isinstance(result, WorkflowResult):
+            raise TypeError(f"a workflow returns its reward, a number, or a WorkflowResult; got {value!r}")
         return replace(result, team=finite("a workflow's reward", result.team), info=finite_info(result.info))
 
 

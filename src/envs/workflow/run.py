@@ -16,7 +16,7 @@ from ...experience import Task
 from ...gateway.guard import RefusedError
 from ...gateway.protocol import ChatReply, ChatRequest, read_request
 from ..returned import finite
-from .client import AgentClient, Result, finite_info
+from .client import AgentClient, WorkflowResult, finite_info
 from .service import Service
 
 
@@ -51,7 +51,7 @@ class Raised:
     error: BaseException
 
 
-Event = PendingCall | Result | Raised
+Event = PendingCall | WorkflowResult | Raised
 """What a run comes to next: a call, its result, an error."""
 
 
@@ -208,7 +208,7 @@ class WorkflowRun:
             finally:
                 if any(client.opened for client in self._clients.values()):  # by a function that is not async
                     asyncio.run(self._close_clients())
-            self._happen(Result.of(outcome))
+            self._happen(WorkflowResult.of(outcome))
         except BaseException as error:  # the player raises it
             self._happen(Raised(error))
 

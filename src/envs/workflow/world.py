@@ -16,7 +16,7 @@ from ...gateway.protocol import ChatReply
 from ..base import StepResult, TeamEnv, WorldFailure
 from ..checks import check_actions, check_agent, check_choice
 from ..tool_calls import ToolFormat, ToolOffer
-from .client import Result
+from .client import WorkflowResult
 from .messages import Identity, identity, offer, prompt, reply, unmatched
 from .run import Event, PendingCall, Raised, WorkflowRun
 from .service import Service
@@ -47,7 +47,7 @@ class Lease:
 
 class WorkflowWorld(TeamEnv):
     """``workflow(task, client_for_agent)``, a function, async or not, that returns a reward (see
-    :class:`.client.Result`).  Its calls go to the gateway, and policies answer them.
+    :class:`.client.WorkflowResult`).  Its calls go to the gateway, and policies answer them.
 
     Each call is a step.  ``turn`` is the number of earlier calls of the same agent; calls at the same time are
     answered in the order in which they come.  The episode ends with the workflow, or with call ``horizon + 1`` of an
@@ -164,8 +164,8 @@ class WorkflowWorld(TeamEnv):
         self._said = run.said = (*self._said, Said(call.request.key, agent, text, answer))
         run.reply(call, answer)
         event = await self._next(run)
-        self._call, result = None, Result(0.0)
-        if isinstance(event, Result):
+        self._call, result = None, WorkflowResult(0.0)
+        if isinstance(event, WorkflowResult):
             self._done, result = True, event
         else:
             self._call = self._called(run, event)
@@ -178,7 +178,7 @@ class WorkflowWorld(TeamEnv):
         if self._done:
             run.close()
             self._call = self._lease = None
-            ended = isinstance(event, Result)
+            ended = isinstance(event, WorkflowResult)
             success = result.success if result.success is not None else ended and result.team >= self.success_at
             info |= {"too_many_calls": float(not ended), **result.info}
             team = self._paid(earned.team + result.team, ends_turn=True)

@@ -7,12 +7,11 @@ from dataclasses import replace
 from statistics import fmean
 
 from ...envs.base import TeamEnv
-from ...experience import Episode, Node, Task, Topology
-from ...faults import Failure
+from ...experience import Episode, Failure, Node, Task, Topology
 from ..playing import advance, gather, or_failure, or_lost_episode
 from ..policy_client import PolicyClient
-from .base import OnEpisode, check_at_least
 from .rewards import RewardMix
+from .sampler import OnEpisode, check_at_least
 from .task_rollout import PromptCompletions, TaskRollout, continued, extend, first_texts
 
 
@@ -50,7 +49,7 @@ class ChainSampler:
         seed: int,
         on_episode: OnEpisode = lambda episode: None,
     ) -> list[list[Episode]]:
-        """See :class:`.base.Sampler`: K episodes of each task."""
+        """See :class:`.sampler.Sampler`: K episodes of each task."""
         rollouts = [TaskRollout(task, clients, seed, self.mix) for task in tasks]
         return await gather(*(self._play(world, rollout, on_episode) for rollout in rollouts))
 

@@ -11,9 +11,9 @@ from typing import Literal, get_args
 from ...envs.base import TeamEnv
 from ...experience import Episode, Topology
 from ..playing import gather
-from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .joint_tree import JointNode, JointStep, to_episode
 from .rewards import RewardMix
+from .sampler import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .task_rollout import PromptCompletions, Said, TaskRollout, said_in, try_aligned
 
 BranchAt = Literal["drawn", "second"]

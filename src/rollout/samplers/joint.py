@@ -9,9 +9,9 @@ from operator import mul
 
 from ...envs.base import TeamEnv
 from ...experience import Episode, Topology
-from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .joint_tree import Growth, JointSettings, Pairing, TreeBuilder, to_episode
 from .rewards import RewardMix
+from .sampler import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .task_rollout import TaskRollout
 
 MAX_JOINT_ACTIONS = 5_000

@@ -11,8 +11,8 @@ from statistics import fmean
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Completion, Episode, Node, Topology
 from ..playing import Transition, advance, gather
-from .base import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .rewards import RewardMix
+from .sampler import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .task_rollout import (
     PromptCompletions,
     Said,

@@ -11,14 +11,14 @@ from logging.handlers import BufferingHandler
 from typing import Any
 
 from ...cluster.actors import Answer, LostActorError, RemoteActor, answer_of, settle
-from ...cluster.settings import Execution
+from ...cluster.execution import Execution
 from ...envs.base import TeamEnv
 from ...experience import Episode, Task
 from ..engines.ray.engine import RayEngine
 from ..engines.ray.replicas import RayReplicas
 from ..playing import gather
 from ..policy_client import PolicyClient
-from .base import OnEpisode, Sampler
+from .sampler import OnEpisode, Sampler
 
 log = logging.getLogger(__name__)
 
@@ -60,8 +60,8 @@ class SpreadSampler:
         seed: int,
         on_episode: OnEpisode = lambda episode: None,
     ) -> list[list[Episode]]:
-        """See :class:`.base.Sampler`; ``on_episode`` is called once an actor has played all of its tasks.  The actors
-        have worlds of their own."""
+        """See :class:`.sampler.Sampler`; ``on_episode`` is called once an actor has played all of its tasks.  The
+        actors have worlds of their own."""
         places = [self._next() for _ in tasks]
 
         async def share(index: int) -> Iterator[list[Episode]]:
@@ -151,5 +151,5 @@ class WorldActor:
         return await answer_of(work(), RuntimeError)
 
     async def play(self, tasks: Sequence[Task], clients: Mapping[str, Any], seed: int) -> Answer:
-        """See :class:`.base.Sampler`."""
+        """See :class:`.sampler.Sampler`."""
         return await answer_of(self.sampler.collect(self.world, tasks, clients, seed), RuntimeError)

@@ -12,7 +12,7 @@ from troupe.envs.code.assertions import parse_assertions
 from troupe.envs.code.problem import Check, Problem
 from troupe.envs.code.running import BrokenTestScript, Runner, same_text
 from troupe.envs.code.world import CODER, TESTER
-from troupe.envs.execution import Execution
+from troupe.envs.execution import Executor
 from troupe.sandbox import Job, Limits, LocalSandbox, Result, Verdict
 
 from .conftest import DOUBLE, message, program
@@ -33,7 +33,7 @@ ROOT = Problem(
 
 @pytest.fixture
 def runner(sandbox: LocalSandbox) -> Runner:
-    return Runner(Execution(sandbox, Limits(cpu_s=1)))
+    return Runner(Executor(sandbox, Limits(cpu_s=1)))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ async def test_a_program_runs_once_a_test(runner: Runner) -> None:
 
 
 async def test_after_a_timeout_tests_count_as_failed_if_asked_for(sandbox: LocalSandbox) -> None:
-    runner = Runner(Execution(sandbox, Limits(cpu_s=0.1)), max_timeouts=1)
+    runner = Runner(Executor(sandbox, Limits(cpu_s=0.1)), max_timeouts=1)
     results = await runner.run(DOUBLE, "n = input()\nwhile n != '1': pass\nprint(2)", DOUBLE.hidden)
     assert [result.passed for result in results] == [True, False, False, False]
     assert [result.output for result in results][2:] == ["not run, after timeouts"] * 2
@@ -180,7 +180,7 @@ async def test_what_a_program_returns_on_all_tests_is_never_in_memory_together(s
     problem = dataclasses.replace(
         DOUBLE, function="f", hidden=tuple(Check(f"[{number}]", number) for number in answers), examples=()
     )
-    runner = Runner(Execution(sandbox, Limits(cpu_s=5), cache_bytes=1))
+    runner = Runner(Executor(sandbox, Limits(cpu_s=5), cache_bytes=1))
     tracemalloc.start()
     try:
         results = await runner.run(problem, "def f(n): return [{}] * 20_000", problem.hidden)

@@ -13,7 +13,7 @@ from troupe.envs.delegation.world import words
 from troupe.envs.drawing import SVG, check_svg
 from troupe.envs.testing import check_world
 from troupe.experience import Episode, Sampling
-from troupe.models.tiny import build_tokenizer
+from troupe.models.bases.tiny import build_tokenizer
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from troupe.envs.execution import Execution
+from troupe.envs.execution import Executor
 from troupe.envs.math.answers import Answers, figures
 from troupe.envs.math.equality import equal
 from troupe.envs.math.questions import READING
@@ -303,7 +303,7 @@ SAME: dict[str, tuple[list[str], list[str]]] = {
 @pytest.fixture(scope="module")
 def trees(reading: LocalSandbox) -> dict[str, Any]:
     """The trees of all texts of the table, read at once: they are ours."""
-    answers = Answers(Execution(reading, Limits(cpu_s=60, idle_s=60, memory_mib=1024)))
+    answers = Answers(Executor(reading, Limits(cpu_s=60, idle_s=60, memory_mib=1024)))
     texts = [text for gold, (same, other) in SAME.items() for text in (gold, *same, *other)]
     return dict(zip(texts, asyncio.run(answers.read_all(texts)), strict=True))
 
@@ -369,7 +369,7 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 async def test_hostile_answers_are_wrong_in_bounded_time(text: str, reading: LocalSandbox) -> None:
-    answers = Answers(Execution(reading, Limits(cpu_s=2.0, memory_mib=512)))
+    answers = Answers(Executor(reading, Limits(cpu_s=2.0, memory_mib=512)))
     start = time.process_time()
     assert not await answers.equal(text, "204")
     assert time.process_time() - start < 1, "the trainer itself was kept busy"
@@ -385,13 +385,13 @@ async def test_an_answer_is_read_without_the_expected_one(reading: LocalSandbox)
             submitted.append(job)
             return await reading.run(job, limits)
 
-    assert await Answers(Execution(Recording(), READING)).equal("\\frac{1}{3}", "\\frac{2}{6}")
+    assert await Answers(Executor(Recording(), READING)).equal("\\frac{1}{3}", "\\frac{2}{6}")
     jobs = [str(job.entry) for job in submitted]
     assert len(jobs) == 2 and not any("{1}{3}" in job and "{2}{6}" in job for job in jobs)
 
 
 async def test_an_unreadable_expected_answer_is_compared_as_text(reading: LocalSandbox) -> None:
-    answers = Answers(Execution(reading, READING))
+    answers = Answers(Executor(reading, READING))
     odd = "a \\text{ with } \\mho(a)=0"
     assert await answers.equal("a\\text{ with }\\mho(a)=0", odd) and not await answers.equal("a", odd)
     assert not await answers.equal("", "")
@@ -409,19 +409,19 @@ async def test_an_unreadable_expected_answer_is_compared_as_text(reading: LocalS
     ],
 )
 async def test_unreadable_numbers_stay_apart(gold: str, same: str, other: str, reading: LocalSandbox) -> None:
-    answers = Answers(Execution(reading, READING))
+    answers = Answers(Executor(reading, READING))
     assert await answers.equal(same, gold) and not await answers.equal(other, gold)
 
 
 @pytest.mark.parametrize("text", ["2 04", "20 4", "2\n04"])
 async def test_figures_apart_are_not_one_number(text: str, reading: LocalSandbox) -> None:
-    answers = Answers(Execution(reading, READING))
+    answers = Answers(Executor(reading, READING))
     assert not await answers.equal(text, "204")
     assert await answers.equal("\\frac 1 2", "\\frac12")
 
 
 async def test_several_answers_are_no_thousands(reading: LocalSandbox) -> None:
-    answers = Answers(Execution(reading, READING))
+    answers = Answers(Executor(reading, READING))
     assert await answers.equal("200, 100", "100,200", several=True)
     assert not await answers.equal("200, 100", "100,200")
     assert not await answers.equal("100200", "100,200", several=True)
@@ -429,7 +429,7 @@ async def test_several_answers_are_no_thousands(reading: LocalSandbox) -> None:
 
 async def test_a_printed_list_of_two_is_no_interval(reading: LocalSandbox) -> None:
     """A program prints the members of a list as others write an interval."""
-    answers = Answers(Execution(reading, READING))
+    answers = Answers(Executor(reading, READING))
     for gold in ("1, 2", "\\{2, 1\\}", "[1, 2]"):
         assert await answers.equal("[1, 2]", gold, printed=True)
         assert await answers.equal("[1, 2]", gold) == (gold == "[1, 2]")
@@ -441,7 +441,7 @@ async def test_a_printed_list_of_two_is_no_interval(reading: LocalSandbox) -> No
 
 
 async def test_reading_ends_in_time(reading: LocalSandbox) -> None:
-    answers = Answers(Execution(reading, Limits(cpu_s=0.02)))
+    answers = Answers(Executor(reading, Limits(cpu_s=0.02)))
     assert await answers.read("\\frac{\\sqrt{x}}{2}") is None
     assert reading.verdicts[Verdict.TIMEOUT] > 0
 

@@ -12,7 +12,7 @@ from troupe.envs.base import Skill, WorldFailure
 from troupe.envs.math.arithmetic import Arithmetic, words
 from troupe.envs.math.stories import Fact, Story
 from troupe.experience import Episode, Sampling, Task
-from troupe.models.tiny import build_model, build_tokenizer
+from troupe.models.bases.tiny import build_model, build_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.tree import TreeSampler

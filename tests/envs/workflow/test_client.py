@@ -13,7 +13,7 @@ from troupe.envs.workflow import ClientForAgent, WorkflowWorld
 from troupe.envs.workflow.service import Service
 from troupe.experience import Completion, Episode, Request, Sampling, Split, Task
 from troupe.gateway.guard import RefusedError
-from troupe.models.loading import load_model, load_tokenizer
+from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.engines.base import RequestFailedError
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.engines.torch.engine import TorchEngine

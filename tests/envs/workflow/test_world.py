@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from troupe.envs.base import StepResult
-from troupe.envs.workflow import ClientForAgent, Result, WorkflowWorld
+from troupe.envs.workflow import ClientForAgent, WorkflowResult, WorkflowWorld
 from troupe.envs.workflow.run import PendingCall, WorkflowRun
 from troupe.envs.workflow.service import Service
 from troupe.envs.workflow.world import WorkflowFailure
@@ -54,12 +54,12 @@ async def through(env: WorkflowWorld, *texts: str) -> list[tuple[str, str, StepR
     return steps
 
 
-async def duet(task: Task, client_for_agent: ClientForAgent) -> Result:
+async def duet(task: Task, client_for_agent: ClientForAgent) -> WorkflowResult:
     note = await say(client_for_agent, "ann", task.data["word"])
     client_for_agent("ann").reward(local=0.5, note_length=len(note))
     answer = await say(client_for_agent, "bob", note)
     again = await say(client_for_agent, "ann", answer)
-    return Result(1.0 if again == "yes" else 0.25, info={"answers": 2.0})
+    return WorkflowResult(1.0 if again == "yes" else 0.25, info={"answers": 2.0})
 
 
 async def test_calls_are_turns_with_rewards() -> None:
@@ -280,7 +280,7 @@ async def test_a_program_that_raises() -> None:
         await start_env(world(lambda task, client_for_agent: client_for_agent("eve")), TASK)
     with pytest.raises(WorkflowFailure, match="ended without a call"):
         await start_env(world(lambda task, client_for_agent: 1.0), TASK)
-    with pytest.raises(WorkflowFailure, match="returns its reward, a number, or a Result; got 'good'"):
+    with pytest.raises(WorkflowFailure, match="returns its reward, a number, or a WorkflowResult; got 'good'"):
         await through(world(lambda task, ask: _blocking(ask, "ann") and "good"), "a")
     await env.close()
 
@@ -466,7 +466,7 @@ async def test_a_request_that_is_sent_again_is_the_same_call(seen_first: bool) -
     run.reply(call, ChatReply("hello"))
     assert await again == ChatReply("hello")
     release.set()
-    assert await run.next(30) == Result(0.0)  # and no second call
+    assert await run.next(30) == WorkflowResult(0.0)  # and no second call
     service.stop()
 
 
@@ -486,7 +486,7 @@ async def test_a_request_that_is_sent_again_as_its_reply_is_on_its_way() -> None
     run._orphan(first)
     assert await again.future == ChatReply("hello")
     release.set()
-    assert await waiting == Result(0.0)
+    assert await waiting == WorkflowResult(0.0)
     service.stop()
 
 
@@ -511,9 +511,9 @@ async def test_rewards_that_come_too_late() -> None:
         ({"notes": "many"}, 0.0, "info: notes must be a finite number, got 'many'"),
         ({"cut_prompts": 1}, 0.0, "info: cut_prompts is a number of Troupe's"),
         ({}, float("nan"), "a workflow's reward must be a finite number, got nan"),
-        ({}, Result(0.0, info={"notes": float("inf")}), "info: notes must be a finite number"),
-        ({}, Result(0.0, info={"said": 1.0}), "info: said is a number of Troupe's"),
-        ({}, Result(0.0, info=[1.0]), "info must hold numbers by name"),  # type: ignore[arg-type]
+        ({}, WorkflowResult(0.0, info={"notes": float("inf")}), "info: notes must be a finite number"),
+        ({}, WorkflowResult(0.0, info={"said": 1.0}), "info: said is a number of Troupe's"),
+        ({}, WorkflowResult(0.0, info=[1.0]), "info must hold numbers by name"),  # type: ignore[arg-type]
     ],
 )
 async def test_rewards_that_are_no_numbers(rewarded: dict[str, Any], result: Any, message: str) -> None:

@@ -6,7 +6,7 @@ import pytest
 from transformers import GPT2Config, LlamaConfig, OPTConfig, Qwen3Config, Qwen3ForCausalLM
 
 from troupe.experience import Request, Sampling
-from troupe.models.tiny import build_tokenizer
+from troupe.models.bases.tiny import build_tokenizer
 from troupe.rollout.engines.base import EngineClosedError
 from troupe.rollout.engines.local import LocalEngine, cache_numbers, end_of_sequence, fail, inner_width
 from troupe.rollout.engines.lockstep import hold

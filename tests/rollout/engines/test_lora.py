@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from troupe.models.tiny import build_model
+from troupe.models.bases.tiny import build_model
 from troupe.rollout.engines.lora import Adapted, Adapter
 from troupe.rollout.engines.torch.engine import TorchEngine
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from troupe.experience import Completion, Request, Sampling
-from troupe.models.loading import load_model
+from troupe.models.bases.loading import load_model
 from troupe.rollout.engines.base import Counting, Engine, EngineClosedError, EngineError
 from troupe.rollout.engines.lockstep import hold, rounds
 from troupe.rollout.engines.lora import Adapted

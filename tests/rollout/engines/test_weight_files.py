@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from troupe.models.adapters import attach, base_of, export, weights
-from troupe.models.loading import load_model
-from troupe.models.lora_settings import LoraSettings
+from troupe.models.bases.loading import load_model
+from troupe.models.learning.adapters import attach, base_of, export, weights
+from troupe.models.learning.lora_settings import LoraSettings
 from troupe.rollout.engines.weight_files import files_of
 
 from .torch.conftest import qwen3

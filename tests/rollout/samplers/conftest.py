@@ -9,7 +9,7 @@ from troupe.envs.base import TeamEnv
 from troupe.experience import Episode, Sampling, Task
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
-from troupe.rollout.samplers.base import Sampler
+from troupe.rollout.samplers.sampler import Sampler
 
 Play = Callable[..., tuple[list[Episode], ScriptedEngine]]
 

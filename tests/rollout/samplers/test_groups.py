@@ -17,9 +17,9 @@ from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Sampling
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
-from troupe.rollout.samplers.base import Sampler
 from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
+from troupe.rollout.samplers.sampler import Sampler
 from troupe.rollout.samplers.tree import TreeSampler
 
 PAIRS: list[tuple[Sampler, CreditRule]] = [

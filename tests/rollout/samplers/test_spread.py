@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from troupe.cluster.actors import Answer
-from troupe.cluster.settings import Execution
+from troupe.cluster.execution import Execution
 from troupe.envs.workflow import WorkflowWorld
 from troupe.rollout.samplers import spread
 from troupe.rollout.samplers.spread import SpreadSampler, WorldActor

@@ -11,7 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from ....cluster.actors import Answer, LostActorError, RemoteActor, answer_of, sendable, settle
-from ....cluster.settings import Execution
+from ....cluster.execution import Execution
 from ....cluster.weights import StoredWeights, packed, unpacked
 from ....experience import Completion, Request
 from ..base import Engine, EngineClosedError, EngineError, Weightless

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from torch import Tensor
 
 from ....cluster.actors import connected
-from ....cluster.settings import Execution
+from ....cluster.execution import Execution
 from ..base import Engine
 from ..replicas import Replicas
 from .engine import RayEngine, stored

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ....contention import is_small
 from ....experience import Completion, FinishReason, Request
+from ....kernels.contention import is_small
 from ..local import cache_numbers
 from ..lora import Adapter
 from ..weights import load_strictly

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ....contention import await_updates
 from ....experience import Completion, Request
-from ....memory import first_line, out_of_memory, release
+from ....kernels.contention import await_updates
+from ....kernels.memory import first_line, out_of_memory, release
 from ..base import EngineClosedError, EngineError
 from ..local import LocalEngine, end_of_sequence, fail
 from ..lockstep import rounds

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, scaled_dot_product_attention, silu
 from transformers import PreTrainedModel
 
-from ....products import addmm, linear
+from ....kernels.products import addmm, linear
 from ..lora import Adapter, LowRank
 from .shared_prompt import SharedPromptCache
 

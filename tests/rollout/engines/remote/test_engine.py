@@ -13,7 +13,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Completion, Request, Sampling
-from troupe.models.loading import load_model
+from troupe.models.bases.loading import load_model
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.engines.base import (
     ContextExceededError,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import MistralConfig, MistralForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
 
-from troupe.models.tiny import build_tokenizer
+from troupe.models.bases.tiny import build_tokenizer
 from troupe.rollout.engines.base import UnsupportedModelError
 from troupe.rollout.engines.plain_pass import PAGE
 from troupe.rollout.engines.torch import support

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 
-from troupe.models.tiny import build_tokenizer
+from troupe.models.bases.tiny import build_tokenizer
 from troupe.rollout.engines.lora import PREFIX, A, Adapted, B
 from troupe.rollout.engines.vllm import versions
 from troupe.rollout.engines.vllm.engine import VllmEngine

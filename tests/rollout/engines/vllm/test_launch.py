@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 import torch
 
-from troupe.models.loading import load_model
+from troupe.models.bases.loading import load_model
 from troupe.rollout.engines.base import EngineError
 from troupe.rollout.engines.vllm import launch
 from troupe.rollout.engines.vllm.expected import ExpectedWeights

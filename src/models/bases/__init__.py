@@ -1,0 +1,1 @@
+"""Base models: the shipped, the hub's and folders, read with care."""

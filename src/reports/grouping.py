@@ -1,0 +1,155 @@
+"""Runs as the seeds of settings, and the keys of the configuration in which the settings differ."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..runs.files import CONFIG
+from ..runs.fingerprint import flat, matches, training_keys
+from ..runs.run import RunReader
+
+PLACES = ("run_dir", "resume", "dry_run", "name", "logger", "verbose", "live", "trust", "detect_anomaly", "hydra")
+"""Keys that say where a run is and what is shown of it."""
+ABSENT = "–"
+SHOWN_KEYS = 2
+"""Keys in the name of a setting at most."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs that differ in their seed alone, one per seed.  Settings of other groups, worlds of one table say, are not
+    compared."""
+
+    name: str
+    runs: tuple[RunReader, ...]
+    group: str = ""
+
+    @property
+    def by_seed(self) -> dict[str, RunReader]:
+        """Runs by seed; one whose configuration names no seed is not there."""
+        return {str(run.config["seed"]): run for run in self.runs if "seed" in run.config}
+
+
+def settings_of(runs: Iterable[RunReader]) -> tuple[list[Setting], list[str]]:
+    """The settings of ``runs``, which are tolerant: those of one training configuration but for its seed.  And
+    sentences about runs that are left out: a newer one has their setting and seed, or their configuration is cut.
+    """
+    groups: dict[str, list[RunReader]] = {}
+    cut = []
+    for run in runs:
+        if run.config and run.lacking:
+            cut.append(f"{run.path} is left out: {CONFIG} has no {', '.join(run.lacking)}, it is cut or damaged.")
+            continue
+        groups.setdefault(json.dumps(_keys(run), sort_keys=True, default=str), []).append(run)
+    names = _names([group[0] for group in groups.values()])
+    kept = [one_per_seed(name, group) for name, group in zip(names, groups.values(), strict=True)]
+    return [setting for setting, _ in kept], cut + [problem for _, problems in kept for problem in problems]
+
+
+def one_per_seed(name: str, runs: Sequence[RunReader]) -> tuple[Setting, list[str]]:
+    """The setting of ``runs``: of several with one seed, a finished one, or else the newest; and sentences about the
+    others."""
+    by_seed: dict[str, list[RunReader]] = {}
+    for run in runs:
+        by_seed.setdefault(str(run.config.get("seed", run.path)), []).append(run)
+    kept, problems = [], []
+    for seed, same in by_seed.items():
+        best = max(same, key=lambda run: (run.status == "finished", run.path.name))
+        kept.append(best)
+        problems += [
+            f"{run.path} is left out: {best.path.name} has setting {name} and seed {seed}, too."
+            for run in same
+            if run is not best
+        ]
+    kept.sort(key=lambda run: str(run.config.get("seed", "")).zfill(9))
+    return Setting(name, tuple(kept)), problems
+
+
+def _keys(run: RunReader) -> dict[str, Any]:
+    """What the runs of a setting have in common; of a run without a configuration its place."""
+    keys = {key: value for key, value in training_keys(run.config).items() if not _is_seed(key)}
+    return keys or {"run": str(run.path)}
+
+
+def _is_seed(key: str) -> bool:
+    return key.rpartition(".")[2] == "seed"
+
+
+def _names(runs: Sequence[RunReader]) -> list[str]:
+    """A name for the setting of each of ``runs``: the runs' own where they differ, else with the first keys in which
+    the settings differ."""
+    own = [str(run.config.get("name", run.path.name)) for run in runs]
+    keys = [_keys(run) for run in runs]
+    names = []
+    for name, mine in zip(own, keys, strict=True):
+        others = [other for its, other in zip(own, keys, strict=True) if its == name]
+        different = [key for key in mine if any(other.get(key, ABSENT) != mine[key] for other in others)]
+        different.sort(key=lambda key: not key.endswith("._target_"))  # the class says more than its arguments
+        parts = dict.fromkeys(f"{_last(key)}={short(mine[key])}" for key in different)
+        label = " ".join(list(parts)[:SHOWN_KEYS])
+        unique = len(others) == 1 or not label
+        names.append(name if unique else label if len(set(own)) == 1 else f"{name} {label}")
+    count = Counter(names)
+    seen: Counter[str] = Counter()
+    for place, name in enumerate(names):
+        seen[name] += 1
+        names[place] = f"{name} ({seen[name]})" if count[name] > 1 else name
+    return names
+
+
+def _last(key: str) -> str:
+    parts = [part for part in key.split(".") if part != "_target_"]
+    return parts[-1]
+
+
+def short(value: Any) -> str:
+    """A value for people: of a class its name."""
+    if isinstance(value, str):
+        return value.rpartition(".")[2] if value.count(".") > 1 and " " not in value and "/" not in value else value
+    return json.dumps(value, default=str)
+
+
+def config_differences(settings: Sequence[Setting]) -> list[tuple[str, list[str]]]:
+    """(Key, value in each setting) of every key in which runs differ, but for seeds and places; several values in one
+    setting are joined by " | ".
+    """
+    runs = [run for setting in settings for run in setting.runs if run.config]
+    known = [[_leaves(run) for run in setting.runs if run.config] for setting in settings]
+    keys = dict.fromkeys(key for leaves in known for one in leaves for key in one)
+    for key in [key for key in keys if key.endswith("_seed")]:
+        if all(_at(run, key) == run.config.get("seed") for run in runs):  # loop.task_seed='${seed}'
+            del keys[key]
+    rows = []
+    for key in keys:
+        values = [list(dict.fromkeys(_text(one, key) for one in leaves)) for leaves in known]
+        if len({tuple(each) for each in values if each}) > 1 or max(map(len, values)) > 1:
+            rows.append((key, [" | ".join(each) for each in _shortened(values)]))
+    return rows
+
+
+def _leaves(run: RunReader) -> dict[str, Any]:
+    """Without places and seeds."""
+    return {key: value for key, value in flat(run.config) if not matches(key, PLACES) and not _is_seed(key)}
+
+
+def _at(run: RunReader, key: str) -> Any:
+    return dict(flat(run.config)).get(key)
+
+
+def _text(leaves: Mapping[str, Any], key: str) -> str:
+    if key not in leaves:
+        return ABSENT
+    value = leaves[key]
+    return value if isinstance(value, str) and value else json.dumps(value, default=str)
+
+
+def _shortened(values: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The names of classes without their modules, where they still differ."""
+    texts = {text for each in values for text in each}
+    if len({short(text) for text in texts}) < len(texts):
+        return [list(each) for each in values]
+    return [[short(text) for text in each] for each in values]

@@ -1,0 +1,59 @@
+"""What a run does where something outside of the policies fails.  ``docs/reliability.md`` lists them all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from ..errors import LostEpisodesError
+from ..experience import Failure
+
+FaultPolicy = Literal["drop", "stop"]
+WINDOW = 20
+"""Iterations over which the share of lost episodes is taken."""
+
+
+@dataclass(frozen=True)
+class FaultSettings:
+    """The section ``faults``: by kind ``drop`` (go on without it, and count it) or ``stop``.  ``logger`` is for all
+    that only watches a run.
+
+    A run stops, too, once more than ``max_lost_share`` of its episodes are lost, over its last :data:`WINDOW`
+    iterations in training, in an evaluation over its own episodes; and where nothing is left.  Raises ``ValueError``,
+    naming the key, for other values.
+    """
+
+    world: FaultPolicy = "drop"
+    sandbox: FaultPolicy = "drop"
+    engine: FaultPolicy = "drop"
+    logger: FaultPolicy = "drop"
+    max_lost_share: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name in ("world", "sandbox", "engine", "logger"):
+            if getattr(self, name) not in get_args(FaultPolicy):
+                raise ValueError(f"faults.{name} must be drop or stop, got {getattr(self, name)!r}")
+        share = self.max_lost_share
+        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
+            raise ValueError(f"faults.max_lost_share must be between 0 and 1, got {share!r}")
+
+    def raise_if_stopping(self, failure: Failure) -> None:
+        """Raise the exception of ``failure``, as it came, where its kind stops the run; :class:`LostEpisodesError`
+        where another process has it."""
+        if getattr(self, failure.kind) == "stop":
+            raise failure.error or LostEpisodesError(
+                f"an episode is lost, with faults.{failure.kind}=stop: {failure.message}"
+            )
+
+    def check(self, failures: Sequence[Failure], episodes: int, lost_before: int = 0, episodes_before: int = 0) -> None:
+        """Raise :class:`LostEpisodesError` where too many of ``episodes``, and of those before, are lost."""
+        lost, total = lost_before + len(failures), episodes_before + episodes
+        if failures and (lost > self.max_lost_share * total or len(failures) == episodes):
+            raise LostEpisodesError(
+                f"{lost} of {total} episodes are lost, with faults.max_lost_share={self.max_lost_share:g}; the first: "
+                f"{failures[0].message}"
+            )
+
+
+DEFAULT_FAULTS = FaultSettings()
