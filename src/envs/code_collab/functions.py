@@ -86,13 +86,6 @@ def own_nodes(function: ast.FunctionDef) -> Iterator[ast.AST]:
             pending += ast.iter_child_nodes(node)
 
 
-def parameters(source: str, name: str) -> str:
-    """The parameters of function ``name`` as trusted ``source`` has them; "..." where it is not there."""
-    tree = parse(source)
-    node = None if isinstance(tree, str) else function_in(tree, name)
-    return ast.unparse(node.args) if node else "..."
-
-
 def _cut(code: str, name: str) -> str:
     lines = code.split("\n")
     head = re.compile(rf"\s*def\s+{re.escape(name)}\s*\(")

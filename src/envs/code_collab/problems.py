@@ -17,21 +17,14 @@ from ..datasets import DataSplits
 from ..execution import Executor
 from ..orders import Order
 from ..tool_calls import ToolFormat
-from ..turns import chat
 from .expert import Edits, Expert, question
 from .feedback import Feedback, Report, feedback_lines
-from .functions import parameters
 from .reward import UsageRule
 from .world import SOLO, CollabWorld, TurnReward, program_of
 
 MAX_TIMEOUTS: Final = 3
 """Timeouts of a program after which its other tests are not run, as published."""
 CACHED_RESULTS: Final = 4096
-
-_SOLO_ROLE: Final = (
-    "You solve a coding problem with two functions: a helper function aux(...), and the function that the problem asks "
-    "for, which calls it and uses its value."
-)
 
 _RULES: Final = (
     "Answer with Python code alone: no explanation, no Markdown, no tests, no example, no text before or after it."
@@ -107,10 +100,8 @@ class CodeCollab(CollabWorld):
     # ---- prompts --------------------------------------------------------------------------------------------------
 
     def _prompt(self, agent: str) -> list[Message]:
-        stub = f"def {self.entry}({parameters(self._problem.statement + '    pass', self.entry)}):"
-        stubs = [*(["def aux(...):"] if agent != "main" else []), *([stub] if agent != "aux" else [])]
-        form = "\n\n".join(f"{line}\n    # your code\n    return result" for line in stubs)
-        parts = [f"Problem:\n{self._problem.statement.strip()}", f"{_RULES} It has this form:\n\n{form}"]
+        task = f"Your task:\n{_task(agent, self.entry, self.order)}\n{_RULES}"
+        parts = [f"Problem:\n{self._problem.statement.strip()}", task]
         if self._report is not None:
             parts += self._feedback(agent, self._report)
         elif self._shown.get(agent) is not None:
@@ -119,7 +110,7 @@ class CodeCollab(CollabWorld):
         if partners is not None:
             parts.append(f"Your partner's function:\n{partners or '(none could be read)'}")
             parts += ["Write yours again, so that the two fit."] if self.order == "discussion" else []
-        return chat(_role(agent, self.order), "\n\n".join(parts))
+        return [{"role": "user", "content": "\n\n".join(parts)}]
 
     def _feedback(self, agent: str, report: Report) -> list[str]:
         source = {"aux": report.aux, "main": report.main}.get(agent, program_of(report.aux, report.main))
@@ -173,22 +164,24 @@ def _in_words(function: str, check: Check) -> str:
     return f"{function}({', '.join(values)}) is {shown(check.rule.value(check.expected), check.rule)}"
 
 
-def _role(agent: str, order: Order) -> str:
-    """The system message."""
+def _task(agent: str, entry: str, order: Order) -> str:
+    """What ``agent`` is to write.  All of it stands in the user's message, without a form to fill in: so
+    Qwen2.5-Coder-0.5B keeps its role, where with the role in the system message it repeats the problem's function
+    (``bench/coder_prompts.py``).
+    """
     if agent == SOLO:
-        return _SOLO_ROLE
-    if agent == "aux":
-        when = "after you" if order == "sequential" else "at the same time"
         return (
-            "You write a helper function for a coding problem. Your partner writes the function that solves it, "
-            f"{when}, and may call yours."
+            "Solve this problem with two functions: a helper function `aux`, which takes arguments and returns a "
+            f"value, and `{entry}`, which calls it and uses its value."
         )
-    partner = (
-        "Your partner has written a helper function aux(...) for it."
-        if order == "sequential"
-        else "Your partner writes a helper function aux(...) for it at the same time."
-    )
+    if agent == "aux":
+        return (
+            f"Your partner {'then ' if order == 'sequential' else ''}solves this problem by writing the function "
+            f"`{entry}`. Write a helper function for it, which does a part of the work. It must be called `aux`, not "
+            f"`{entry}`; it takes arguments and returns a value."
+        )
+    partner = "has written" if order == "sequential" else "at the same time writes"
     return (
-        f"You solve a coding problem by writing the function that it asks for. {partner} You may call it and use its "
-        "value; do not define it yourself."
+        f"Write the function `{entry}`. Your partner {partner} a helper function `aux` for it, which does a part of "
+        f"the work. Call `aux(...)` in `{entry}` and use its value; do not define it."
     )

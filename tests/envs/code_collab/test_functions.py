@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from troupe.envs.code_collab.functions import MAX_CHARS, has_return, parameters, parse, read_function
+from troupe.envs.code_collab.functions import MAX_CHARS, has_return, parse, read_function
 
 AUX = "def aux(x):\n    return x + 1"
 
@@ -100,11 +100,6 @@ def test_a_function_that_is_no_python_is_cut_out() -> None:
 )
 def test_a_return_value(source: str, expected: bool) -> None:
     assert has_return(source, "aux") is expected
-
-
-def test_parameters_of_a_prompt() -> None:
-    assert parameters("def f(xs: list[int], k=3) -> int:\n    pass", "f") == "xs: list[int], k=3"
-    assert parameters("def f(xs):", "f") == parameters("x = 1", "f") == "..."
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ def user(world: CodeCollab | MicroCollab, agent: str) -> str:
 
 async def test_in_a_sequence_main_sees_aux(collab: Callable[..., CodeCollab]) -> None:
     world = collab(order="sequential", horizon=2)
-    assert world.next_agents() == ("aux",) and "after you" in world.observe("aux")[0]["content"]
+    assert world.next_agents() == ("aux",) and "Your partner then solves" in user(world, "aux")
     first = await world.step({"aux": f"Here it is:\n{AUX}"})
     assert (first.team, first.local, first.done, first.success) == (0, {"aux": 0}, False, False)
     assert world.turn == 0 and world.next_agents() == ("main",)

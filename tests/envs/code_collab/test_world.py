@@ -38,8 +38,9 @@ def user(world: CodeCollab, agent: str) -> str:
 async def test_both_write_at_once_and_all_points_are_a_success(collab: Begin) -> None:
     world = collab()
     assert world.next_agents() == ("aux", "main") and world.stages == (("aux", "main"),)
-    assert "def aux(...):" in user(world, "aux") and "def total" not in user(world, "aux").split("It has this form")[1]
-    assert "def total(xs):" in user(world, "main") and "def aux" not in user(world, "main")
+    assert "must be called `aux`, not `total`" in user(world, "aux")
+    assert "Write the function `total`" in user(world, "main") and "def aux" not in user(world, "main")
+    assert all([message["role"] for message in world.observe(agent)] == ["user"] for agent in world.agents)
     assert all("The sum of the squares" in user(world, agent) for agent in world.agents)
     result = await world.step(GOOD)
     assert (result.team, result.local, result.done, result.success) == (4, {"aux": 0, "main": 0}, True, True)
@@ -66,7 +67,7 @@ async def test_passing_some_tests_is_no_success(collab: Begin) -> None:
 async def test_one_agent_alone_writes_both_functions(collab: Begin) -> None:
     world = collab(team="solo")
     assert world.next_agents() == ("solo",)
-    assert "def aux(...):" in user(world, "solo") and "def total(xs):" in user(world, "solo")
+    assert "a helper function `aux`" in user(world, "solo") and "`total`, which calls it" in user(world, "solo")
     assert (await world.step({"solo": f"```python\n{AUX}\n\n{MAIN}\n```"})).team == 4
     world = collab(team="solo", horizon=2)
     await world.step({"solo": f"{MAIN}\n\n{AUX}"})
