@@ -51,6 +51,12 @@ def use_onednn() -> bool:
     return faster
 
 
+def multiplies_bfloat16() -> bool:
+    """Whether the CPU does; true of any that is not x86, where torch does not say."""
+    is_x86 = torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    return not is_x86 or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
 def _processor() -> str:
     """What the system calls the processor."""
     try:

@@ -8,6 +8,8 @@ import logging
 import torch
 from transformers import PreTrainedModel
 
+from ....kernels.products import multiplies_bfloat16
+
 log = logging.getLogger(__name__)
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -26,7 +28,7 @@ def in_dtype(model: PreTrainedModel, dtype: str | None) -> PreTrainedModel:
     """
     if dtype is None or model.dtype == DTYPES[dtype]:
         return model
-    if DTYPES[dtype] == torch.bfloat16 and model.device.type == "cpu" and not _is_fast():
+    if DTYPES[dtype] == torch.bfloat16 and model.device.type == "cpu" and not multiplies_bfloat16():
         log.warning(
             "engine.dtype=bfloat16: this CPU has no instructions for it (AVX512-BF16, AMX); engine.dtype=float32 takes "
             "a half to a quarter of the time"
@@ -35,9 +37,3 @@ def in_dtype(model: PreTrainedModel, dtype: str | None) -> PreTrainedModel:
     for parameter in converted.parameters():
         parameter.data = parameter.data.to(DTYPES[dtype])
     return converted
-
-
-def _is_fast() -> bool:
-    """Whether the CPU multiplies bfloat16; true of any that is not x86, where torch does not say."""
-    is_x86 = torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    return not is_x86 or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()

@@ -107,7 +107,7 @@ async def test_a_dtype_of_its_own_leaves_the_model_alone(tokenizer, caplog):
     weights = copy.deepcopy(model.state_dict())
     with caplog.at_level("WARNING"):
         engine = TorchEngine({"p": model}, tokenizer, dtype="bfloat16")
-    assert ("no instructions" in caplog.text) == (not dtypes._is_fast())
+    assert ("no instructions" in caplog.text) == (not dtypes.multiplies_bfloat16())
     assert decoder(engine).model.dtype == torch.bfloat16
     assert decoder(engine).model.model.rotary_emb.inv_freq.dtype == torch.float32
     requests = [request(4), request(60)]
