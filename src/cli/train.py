@@ -20,7 +20,7 @@ from ..kernels.memory import UpdateMemoryError
 from ..models.bases.base_models import BaseModelError
 from ..models.learning.ranks import OtherRankError
 from ..models.pools.checkpoint import CheckpointError
-from ..models.pools.pool_process import PoolProcessError
+from ..models.pools.processes import ProcessError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..sandbox import SandboxUnavailable
@@ -30,14 +30,14 @@ from ..setup.dry_run import plan, tables
 from ..setup.parts import warn
 
 REFUSED = (
-    *(ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException, PoolProcessError),
+    *(ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException, ProcessError),
     LostActorError,
 )
 """The errors that refuse a run before it begins."""
 
 STOPPED = (
     *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError, WorldFailure),
-    *(SandboxUnavailable, LostEpisodesError, UpdateMemoryError, ConfigError, PoolProcessError),
+    *(SandboxUnavailable, LostEpisodesError, UpdateMemoryError, ConfigError, ProcessError),
     *(LostActorError, ClusterError),
 )
 """The errors that stop a run that has begun."""
