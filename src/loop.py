@@ -16,7 +16,7 @@ from .diagnostics.extra_episodes import Extra
 from .diagnostics.states import divergence
 from .envs.returned import TaskSource
 from .evaluation.held_out import HeldOut
-from .experience import Episode, Split, Task
+from .experience import Episode, Task
 from .kernels.memory import trim_heap
 from .models.learning.learner import Groups
 from .models.learning.ranks import Ranks
@@ -43,7 +43,6 @@ class TrainLoop:
         self,
         *,
         source: TaskSource,
-        held_out: Mapping[Split, Sequence[Task]],
         team: Team,
         sampler: Sampler,
         credit: CreditRule,
@@ -60,7 +59,7 @@ class TrainLoop:
         self.directory, self.display, self.observers = output.directory, output.display, output.observers
         self.ranks, self.progress, self.budget = team.ranks, Progress(), settings.loop.budget
         self.diagnostics, self.trees = diagnostics, diagnostics.trees
-        self.held_out = HeldOut(team, held_out, settings, output, divergence)
+        self.held_out = HeldOut(team, source.held_out, settings, output, divergence)
         self.resample, self.episodes_per_task = sampler.resample, sampler.k if sampler.topology == "chain" else 1
         self.ahead: Ahead | None = None
         if bound := settings.loop.staleness:

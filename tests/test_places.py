@@ -17,7 +17,8 @@ from troupe.api.training import train
 from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
 from troupe.models.bases.loading import checkpoint_weights
-from troupe.models.pools.pool_process import PoolProcessError, RemotePool
+from troupe.models.pools.processes import ProcessError
+from troupe.models.pools.remote import RemotePool, update
 from troupe.setup.assembly import build
 from troupe.setup.parts import parts_of
 from troupe.setup.policies import PolicySpec
@@ -56,8 +57,10 @@ def test_pools_in_their_places_train_what_one_process_trains(tmp_path: Path) -> 
     train(built("loop.iterations=2", f"run_dir={one}"))
     loop = built(*APART, "loop.iterations=2", f"run_dir={two}")
     pools: list[Any] = [policy.pool for policy in loop.team.policies.values()]
-    assert [len(pool.processes) for pool in pools] == [1, 2] and all(isinstance(pool, RemotePool) for pool in pools)
-    children = [process for pool in pools for process in pool.processes]
+    assert [len(pool.processes.processes) for pool in pools] == [1, 2] and all(
+        isinstance(pool, RemotePool) for pool in pools
+    )
+    children = [process for pool in pools for process in pool.processes.processes]
     meet(pools)
     train(loop)
     assert not any(process.is_alive() for process in children)  # the run has ended them
@@ -78,8 +81,8 @@ def meet(pools: list[Any]) -> None:
     barrier = threading.Barrier(len(pools), timeout=100)
     for pool in pools:
 
-        def call(method: str, *arguments: Any, inner: Any = pool.call) -> Any:
-            if method == "update":
+        def call(method: Any, *arguments: Any, inner: Any = pool.call) -> Any:
+            if method is update:
                 barrier.wait()
             return inner(method, *arguments)
 
@@ -99,10 +102,10 @@ def test_adapters_have_a_place_together_and_a_lost_process_is_named(tmp_path: Pa
         assert equal(saved(tmp_path / "two", policy), saved(tmp_path / "one", policy))
     loop = built(*run, *place, f"run_dir={tmp_path / 'three'}")
     pool = loop.team.policies["tool"].pool
-    os.kill(pool.processes[0].pid, signal.SIGKILL)
-    with pytest.raises(PoolProcessError, match="the process 'pool tool, plan, 0' ended with code -9"):
+    os.kill(pool.processes.processes[0].pid, signal.SIGKILL)
+    with pytest.raises(ProcessError, match="the process 'pool tool, plan, 0' ended with code -9"):
         asyncio.run(loop.team.policies["tool"].weights())  # type: ignore[arg-type]
-    with pytest.raises(PoolProcessError, match="the pool of tool, plan has ended"):
+    with pytest.raises(ProcessError, match="pool tool, plan has ended"):
         asyncio.run(loop.team.policies["tool"].weights())  # type: ignore[arg-type]
     asyncio.run(loop.team.close())
     loop.directory.release()

@@ -90,7 +90,7 @@ async def test_messages_follow_from_the_seed() -> None:
 
     async def said(seed: int, skill: Any = "flawed") -> list[str]:
         client = ScriptedClient("p", NoEngine(), ChatCodec(), 10**6, Sampling(), skill=skill)
-        _, completions = await client.complete(world, "tool", task, 4, seed, ())
+        completions = (await client.complete(world, "tool", task, 4, seed, ())).completions
         return [completion.text for completion in completions]
 
     assert await said(1) == await said(1) != await said(2)

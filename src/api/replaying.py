@@ -14,7 +14,7 @@ from rich.console import Console
 from ..errors import ConfigError, nearest
 from ..evaluation.assignment import AgentSource, LocalPolicy, RemotePolicy, ScriptedPolicy
 from ..evaluation.conditions import Condition
-from ..evaluation.episodes import Actor, EpisodeResult, play_on
+from ..evaluation.episodes import Actor, EpisodeResult, play_to_end
 from ..evaluation.records import file_name
 from ..evaluation.replay import Fork, replay_to, take
 from ..evaluation.request import EvalRequest, given_sampling
@@ -256,7 +256,7 @@ async def _continued(
 ) -> EpisodeResult:
     """With the seeds of an evaluation: the policies that played a stored episode give its messages again."""
     seed = derive(request.seed, "eval", request.split, *([number] if number else []))
-    return await play_on(fork.world.fork(), task, actors, seed, copy.deepcopy(fork.result), fork.earlier)
+    return await play_to_end(fork.world, task, actors, seed, copy.deepcopy(fork.result), fork.earlier)
 
 
 def _siblings(messages: Sequence[StoredMessage], candidate: int) -> dict[str, str]:

@@ -21,7 +21,7 @@ from ..kernels.memory import UpdateMemoryError
 from ..models.bases.base_models import BaseModelError
 from ..models.learning.ranks import OtherRankError
 from ..models.pools.checkpoint import CheckpointError
-from ..models.pools.pool_process import PoolProcessError
+from ..models.pools.processes import ProcessError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..sandbox import SandboxUnavailable
@@ -32,14 +32,14 @@ from ..setup.parts import warn
 from .watch import watched
 
 REFUSED = (
-    *(ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException, PoolProcessError),
+    *(ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException, ProcessError),
     LostActorError,
 )
 """The errors that refuse a run before it begins."""
 
 STOPPED = (
     *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError, WorldFailure),
-    *(SandboxUnavailable, LostEpisodesError, UpdateMemoryError, ConfigError, PoolProcessError),
+    *(SandboxUnavailable, LostEpisodesError, UpdateMemoryError, ConfigError, ProcessError),
     *(LostActorError, ClusterError),
 )
 """The errors that stop a run that has begun."""

@@ -149,11 +149,13 @@ def _is_message(message: object) -> bool:
 
 class TaskSource:
     """The tasks of ``world``.  A task that was drawn for one split is in no other: success on tasks that were learnt
-    from would be reported as that on held-out tasks.
+    from would be reported as that on held-out tasks.  ``held_out`` has the tasks of a run's evaluations, by split, once
+    they are drawn.
     """
 
     def __init__(self, world: TeamEnv) -> None:
         self.world = world
+        self.held_out: dict[Split, list[Task]] = {}
         self._drawn: dict[Any, Task] = {}  # by id, and by what the data are
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:

@@ -13,8 +13,9 @@ from transformers import PreTrainedTokenizerBase, Qwen3ForCausalLM
 from ..envs.base import TeamEnv
 from ..experience import Sampling, Task
 from ..rollout.engines.torch.engine import TorchEngine
+from ..rollout.playing import Answer
 from ..rollout.policy_client import PolicyClient
-from .episodes import AgentMessage, Earlier, EpisodeResult, PolicyActor, evaluate
+from .episodes import Earlier, EpisodeResult, PolicyActor, evaluate
 
 DRAWS = 8
 """Of an expert's messages in a state, where it has several."""
@@ -56,12 +57,12 @@ class _WatchedExpert:
     actor: PolicyActor
     matches: list[bool] = field(default_factory=list)
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> Answer:
         rng = Random(f"{seed}/{task.task_id}/{env.turn}/{agent}")
         experts = [env.demonstration(agent, rng).strip() for _ in range(DRAWS)]
         message = await self.actor.act(env, agent, task, earlier, seed)
         self.matches.append(message.text.strip() in experts)
-        return AgentMessage(experts[0])
+        return Answer(experts[0])
 
 
 @asynccontextmanager

@@ -12,12 +12,12 @@ from typing import Any
 from ..envs.base import TeamEnv
 from ..errors import ConfigError
 from ..experience import Sampling, Task
-from ..rollout.playing import prompt_of
+from ..rollout.playing import Answer, prompt_of
 from ..rollout.policy_client import PromptError
 from ..rollout.seeds import derive
 from ..runs.faults import DEFAULT_FAULTS, FaultSettings
 from .assignment import Assignment
-from .episodes import Actor, AgentMessage, Earlier, EpisodeResult, PolicyActor, evaluate
+from .episodes import Actor, Earlier, EpisodeResult, PolicyActor, evaluate
 from .partial import NOTHING_KEPT, PartialEvaluation, PlayedSample
 from .request import EvalRequest, Temperature
 from .summary import lost_failures, summarise_samples
@@ -143,11 +143,11 @@ class _Counted:
     messages: int = 0
     cut: int = 0
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> Answer:
         message = await self.actor.act(env, agent, task, earlier, seed)
         self.played.messages += 1
         self.messages += 1
-        self.cut += message.completion is not None and message.completion.finish_reason == "length"
+        self.cut += any(each.finish_reason == "length" for each in message.completions)
         return message
 
 

@@ -12,32 +12,16 @@ from typing import Any, Protocol
 
 from ..envs.base import TeamEnv
 from ..errors import whole_characters
-from ..experience import Completion, Failure, FaultKind, Message, Task
-from ..rollout.playing import advance, drawn, gather, or_failure, prompt_of, start_env
+from ..experience import Failure, FaultKind, Message, Task
+from ..rollout.playing import Answer, Step, drawn, gather, or_failure, play_on, prompt_of, start_env
 from ..rollout.policy_client import PolicyClient
 from ..runs.faults import DEFAULT_FAULTS, FaultSettings
 
-
-@dataclass(frozen=True)
-class AgentMessage:
-    """One message, the ``completion`` that a policy sampled for it, None where none did, and the ``prompt_tokens`` that
-    were read for it, 0 for a remote policy.
-
-    ``cut`` and ``retokenised`` are those of its :class:`..rollout.policy_client.Prompt`.
-    """
-
-    text: str
-    completion: Completion | None = None
-    prompt_tokens: int = 0
-    cut: bool = False
-    retokenised: bool = False
-
-
-Earlier = Mapping[str, Sequence[AgentMessage]]
+Earlier = Mapping[str, Sequence[Answer]]
 """The messages of an episode so far, by agent, the oldest first; an agent without any may be missing."""
 
 
-def with_messages(earlier: Earlier, messages: Mapping[str, AgentMessage]) -> Earlier:
+def with_messages(earlier: Earlier, messages: Mapping[str, Answer]) -> Earlier:
     """``earlier`` and the ``messages`` of one step after them."""
     return {**earlier, **{agent: (*earlier.get(agent, ()), message) for agent, message in messages.items()}}
 
@@ -52,7 +36,7 @@ DRAWN = 20
 class Actor(Protocol):
     """Writes the messages of an agent."""
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> Answer:
         """The message of ``agent`` in the present state of ``env``; ``seed`` is the evaluation's."""
         ...
 
@@ -63,11 +47,9 @@ class PolicyActor:
 
     client: PolicyClient
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
-        said = [message.completion for message in earlier.get(agent, ()) if message.completion is not None]
-        prompt, (completion,) = await self.client.ask(env, agent, task, 1, seed, said=said)
-        prompt_tokens = 0 if completion.text_only else len(prompt.ids)
-        return AgentMessage(completion.text, completion, prompt_tokens, prompt.cut, prompt.retokenised)
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> Answer:
+        said = [completion for answer in earlier.get(agent, ()) for completion in answer.completions]
+        return await self.client.ask(env, agent, task, 1, seed, said=said)
 
 
 @dataclass(frozen=True)
@@ -76,8 +58,8 @@ class EchoActor:
 
     of: str
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
-        return AgentMessage(earlier[self.of][-1].text if self.of in earlier else "")
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> Answer:
+        return Answer(earlier[self.of][-1].text if self.of in earlier else "")
 
 
 @dataclass(frozen=True)
@@ -86,8 +68,8 @@ class HumanActor:
 
     ask: Callable[[str, Sequence[Message]], str]
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
-        return AgentMessage(whole_characters(self.ask(agent, prompt_of(env, agent))))
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> Answer:
+        return Answer(whole_characters(self.ask(agent, prompt_of(env, agent))))
 
 
 @dataclass
@@ -115,22 +97,23 @@ class EpisodeResult:
         if picture := world.picture() or (drawn(world) if drawings else None):
             self.pictures.append(picture)
 
-    async def step(self, world: TeamEnv, messages: Mapping[str, AgentMessage], *, drawings: bool = True) -> None:
-        """Step ``world`` with the ``messages``, and add them, each to what its agent saw."""
-        turn, saw = world.turn, {agent: prompt_of(world, agent)[-1]["content"] for agent in messages}
-        step = (await advance(world, {agent: message.text for agent, message in messages.items()})).result
-        for agent, message in messages.items():
-            sampled = {} if message.completion is None else {"tokens": len(message.completion.token_ids)}
+    def add(self, step: Step, *, drawings: bool = True) -> None:
+        """Add ``step``, each message to what its agent saw."""
+        before, world, result = step.env, step.transition.env, step.transition.result
+        for agent, answer in step.said.items():
+            saw, prompt = prompt_of(before, agent)[-1]["content"], answer.prompt
+            tokens = sum(len(each.token_ids) for each in answer.completions)
+            sampled = {"tokens": tokens} if answer.completions else {}
             self.messages.append(
-                {"turn": turn, "step": self.env_steps, "agent": agent, "saw": saw[agent], "said": message.text}
-                | {**sampled, "team": step.team, "local": step.local[agent], "cut_prompts": message.cut}
-                | {"retokenised_prompts": message.retokenised, **step.info}
+                {"turn": before.turn, "step": self.env_steps, "agent": agent, "saw": saw, "said": answer.text}
+                | {**sampled, "team": result.team, "local": result.local[agent], "cut_prompts": prompt.cut}
+                | {"retokenised_prompts": prompt.retokenised, **result.info}
             )
-            self.tokens += sampled.get("tokens", 0)
-            self.prompt_tokens += message.prompt_tokens
+            self.tokens += tokens
+            self.prompt_tokens += sum(len(prompt.ids) for each in answer.completions if not each.text_only)
         self.env_steps += 1
-        self.success, self.turns = step.success, world.turn
-        if world.turn > turn:
+        self.success, self.turns = result.success, world.turn
+        if world.turn > before.turn:
             self.see(world, drawings)
 
 
@@ -150,10 +133,10 @@ async def play(
     result = EpisodeResult(task.task_id, False, 0, world=task.world)
     result.see(world, drawings)
     on_step(world, result)
-    return await play_on(world, task, actors, seed, result, {}, on_step, drawings=drawings)
+    return await play_to_end(world, task, actors, seed, result, {}, on_step, drawings=drawings)
 
 
-async def play_on(
+async def play_to_end(
     world: TeamEnv,
     task: Task,
     actors: Mapping[str, Actor],
@@ -164,15 +147,15 @@ async def play_on(
     *,
     drawings: bool = True,
 ) -> EpisodeResult:
-    """``world``, an episode of ``task`` with ``result`` so far, played to its end; ``earlier`` are the messages so far.
-    Agents that act at the same time are asked at the same time.
-    """
-    while agents := world.next_agents():
-        calls = (actors[agent].act(world, agent, task, earlier, seed) for agent in agents)
-        messages = dict(zip(agents, await gather(*calls), strict=True))
-        await result.step(world, messages, drawings=drawings)
-        earlier = with_messages(earlier, messages)
-        on_step(world, result)
+    """The episode of ``task`` in ``world``, with ``result`` and the messages ``earlier`` so far, played to its end."""
+
+    async def ask(now: TeamEnv, agent: str) -> Answer:
+        return await actors[agent].act(now, agent, task, earlier, seed)
+
+    async for step in play_on(world, ask):
+        result.add(step, drawings=drawings)
+        earlier = with_messages(earlier, step.said)
+        on_step(step.transition.env, result)
     return result
 
 

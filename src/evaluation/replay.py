@@ -8,8 +8,8 @@ from typing import Any
 
 from ..envs.base import TeamEnv
 from ..experience import Task
-from ..rollout.playing import drawn, prompt_of, start_env
-from .episodes import AgentMessage, Earlier, EpisodeResult, with_messages
+from ..rollout.playing import Answer, Step, drawn, prompt_of, start_env
+from .episodes import Earlier, EpisodeResult, with_messages
 from .stored import StoredEpisode, StoredMessage
 
 DIFFERS = "the world does not repeat the stored episode. The first difference is in"
@@ -47,11 +47,11 @@ async def replay_to(
     fork.result.see(world, drawings=True)
     while not _reached(fork, turn, agent, node):
         await _step(fork, episode)
-    following = fork.rest[: len(world.next_agents())]
+    following = fork.rest[: len(fork.world.next_agents())]
     _check_agents(fork, episode, following)
     _check_pictures(fork, following)
     for message in (message for message in following if "saw" in message.answer):
-        saw = {"saw": prompt_of(world, message.agent)[-1]["content"]}
+        saw = {"saw": prompt_of(fork.world, message.agent)[-1]["content"]}
         _compare(fork, replace(message, answer={"saw": message.answer["saw"]}), saw)
     return fork
 
@@ -89,9 +89,9 @@ def _check_agents(fork: Fork, episode: StoredEpisode, stored: Sequence[StoredMes
 
 async def take(fork: Fork, texts: Mapping[str, str]) -> None:
     """Step the fork's world with ``texts``, which become part of its episode."""
-    messages = {agent: AgentMessage(text) for agent, text in texts.items()}
-    await fork.result.step(fork.world, messages)
-    fork.earlier = with_messages(fork.earlier, messages)
+    step = await Step.take(fork.world, {agent: Answer(text) for agent, text in texts.items()})
+    fork.result.add(step)
+    fork.world, fork.earlier = step.transition.env, with_messages(fork.earlier, step.said)
 
 
 def _compare(fork: Fork, stored: StoredMessage, answer: Mapping[str, Any]) -> None:

@@ -1,11 +1,11 @@
-"""What samplers and evaluation do with a world that may wait for something, and may fail."""
+"""How an episode is played, in training and in evaluation, with a world that may wait for something, and may fail."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import traceback
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -14,7 +14,7 @@ from rich.text import Text
 
 from ..envs.base import StepResult, TeamEnv, WorldFailure
 from ..envs.returned import check_start, checked_prompt, checked_step
-from ..experience import Episode, Failure, Message, Outcome, Task
+from ..experience import Completion, Episode, Failure, Message, Outcome, Task
 from .engines.lockstep import hold
 from .failures import failure_of
 
@@ -58,6 +58,55 @@ async def advance(env: TeamEnv, texts: Mapping[str, str]) -> Transition:
     with noting(note), hold():
         result = await checked_step(env, texts)
     return Transition(env, result, result.done or env.turn > turn)
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """The token ids of a prompt; ``cut``: whether parts of its messages were left out; ``retokenised``: whether it
+    contains an earlier completion in other tokens than were sampled."""
+
+    ids: tuple[int, ...] = ()
+    cut: bool = False
+    retokenised: bool = False
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What an agent says in a state of a world: ``text``, which is that of the first of the ``completions`` that a
+    policy sampled from ``prompt``.  A person's has none."""
+
+    text: str
+    prompt: Prompt = Prompt()
+    completions: Sequence[Completion] = ()
+
+    @classmethod
+    def of(cls, prompt: Prompt, *completions: Completion) -> Answer:
+        """A policy's."""
+        return cls(completions[0].text, prompt, completions)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of an episode: what the agents that act ``said`` in the state of ``env``, which stays as it is, and what
+    that led to."""
+
+    env: TeamEnv
+    said: Mapping[str, Answer]
+    transition: Transition
+
+    @classmethod
+    async def take(cls, env: TeamEnv, said: Mapping[str, Answer]) -> Step:
+        """See :func:`advance`."""
+        return cls(env, said, await advance(env.fork(), {agent: each.text for agent, each in said.items()}))
+
+
+async def play_on(env: TeamEnv, ask: Callable[[TeamEnv, str], Coroutine[Any, Any, Answer]]) -> AsyncIterator[Step]:
+    """The steps of an episode from the state of ``env`` to its end.  Agents that act at once are asked at once."""
+    while agents := env.next_agents():
+        answers = await gather(*(ask(env, agent) for agent in agents))
+        step = await Step.take(env, dict(zip(agents, answers, strict=True)))
+        yield step
+        env = step.transition.env
 
 
 async def start_env(world: TeamEnv, task: Task) -> TeamEnv:

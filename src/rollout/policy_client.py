@@ -21,7 +21,7 @@ from .chat_markers import without_markers
 from .chat_template import is_raw, prefill, template_of, written
 from .engines.base import ContextExceededError, Engine
 from .exact_prompt import exact_prompt
-from .playing import prompt_of
+from .playing import Answer, Prompt, prompt_of
 from .seeds import derive
 
 
@@ -38,16 +38,6 @@ LONGEST_WORD = 100
 """Characters of a word that an error repeats."""
 GAP = "\n[...]\n"
 """In place of what is left out of a message."""
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """The token ids of a prompt; ``cut``: whether parts of its messages were left out; ``retokenised``: whether it
-    contains an earlier completion in other tokens than were sampled."""
-
-    ids: tuple[int, ...]
-    cut: bool = False
-    retokenised: bool = False
 
 
 @dataclass(frozen=True)
@@ -150,7 +140,7 @@ class PolicyClient:
 
     async def ask(
         self, env: TeamEnv, agent: str, task: Task, n: int, seed: int, *place: int | str, said: Sequence[Completion]
-    ) -> tuple[Prompt, list[Completion]]:
+    ) -> Answer:
         """:meth:`complete` with the key of task, turn, agent and ``place``, from which with the run's ``seed`` comes
         the request's.
 
@@ -168,7 +158,7 @@ class PolicyClient:
         seed: int,
         key: tuple[int | str, ...],
         said: Sequence[Completion] = (),
-    ) -> tuple[Prompt, list[Completion]]:
+    ) -> Answer:
         """:meth:`prompt` and ``n`` completions of it, each with a :class:`..experience.MessageText`.
 
         The context of a server is not known here.  Where it says that the prompt exceeds it, parts are left out as
@@ -180,8 +170,7 @@ class PolicyClient:
         while True:
             try:
                 completions = await self.generate(prompt.ids, n, seed, key)
-                texts = (MessageText.of(each, len(prompt.ids)) for each in completions)
-                return prompt, [replace(each, text=text) for each, text in zip(completions, texts, strict=True)]
+                return Answer.of(prompt, *(replace(c, text=MessageText.of(c, len(prompt.ids))) for c in completions))
             except ContextExceededError:
                 if _at_start(env, task):
                     raise

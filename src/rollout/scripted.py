@@ -11,8 +11,8 @@ from torch import Tensor
 from ..envs.base import ScriptedSkill, TeamEnv
 from ..experience import Completion, Request, Task
 from .engines.base import Weightless
-from .playing import noting
-from .policy_client import PolicyClient, Prompt
+from .playing import Answer, noting
+from .policy_client import PolicyClient
 
 
 class NoEngine(Weightless):
@@ -46,10 +46,10 @@ class ScriptedClient(PolicyClient):
         seed: int,
         key: tuple[int | str, ...],
         said: Sequence[Completion] = (),
-    ) -> tuple[Prompt, list[Completion]]:
+    ) -> Answer:
         """See :meth:`.policy_client.PolicyClient.complete`."""
         prompt, texts = self.prompt(env, agent, task), [""] * n
         if self.skill != "silent":
             with noting(lambda: f"demonstration of {type(env).__name__} in turn {env.turn} for agent {agent}"):
                 texts = [env.demonstration(agent, Random(f"{seed}/{row}"), skill=self.skill) for row in range(n)]
-        return prompt, [Completion((), (), text, "stop", self.policy, 0, scripted=True) for text in texts]
+        return Answer.of(prompt, *(Completion((), (), text, "stop", self.policy, 0, scripted=True) for text in texts))

@@ -118,7 +118,6 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         output = RunOutput(directory, loggers, display)
         loop = TrainLoop(
             source=checks.source,
-            held_out=checks.tasks,
             team=team,
             sampler=sampler,
             credit=parts.credit,

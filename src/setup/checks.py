@@ -22,7 +22,7 @@ from ..envs.base import TeamEnv
 from ..envs.datasets import without_downloads
 from ..envs.returned import TaskSource, check_start
 from ..errors import AbsentError, ConfigError
-from ..experience import Split, Task
+from ..experience import Split
 from ..models.bases.base_models import MADE, SHIPPED, is_gguf, place, resolve
 from ..models.bases.hub import check_available, is_here
 from ..models.bases.loading import empty_model, full_base, is_adapter, load_shape, load_tokenizer
@@ -54,13 +54,12 @@ from .team import backbones
 
 
 class Checked(NamedTuple):
-    """What this machine ``lacks``, a sentence each; some prompts of the world's, token ids, by policy; and the tasks of
-    each split, of which the ``source`` knows now."""
+    """What this machine ``lacks``, a sentence each; some prompts of the world's, token ids, by policy; and the
+    ``source`` of its tasks, which has drawn those of evaluations."""
 
     lacks: list[str]
     prompts: dict[str, list[tuple[int, ...]]]
     source: TaskSource
-    tasks: dict[Split, list[Task]]
 
 
 def check(parts: Parts, *, new: bool, starts: bool = True) -> Checked:
@@ -91,8 +90,8 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> Checked:
     check_tools(parts.world, parts.router.team, parts.policies)
     clients = clients_of(parts.router.team, parts.policies, bases)
     source = TaskSource(parts.world)
-    prompts, tasks = check_tasks(source, parts.settings, clients, parts.sampler.resample, machine)
-    return Checked(machine.lacks, prompts, source, tasks)
+    prompts = check_tasks(source, parts.settings, clients, parts.sampler.resample, machine)
+    return Checked(machine.lacks, prompts, source)
 
 
 def check_resumed(parts: Parts, checkpoint: str) -> None:
@@ -342,17 +341,15 @@ def check_tasks(
     clients: Mapping[str, Sequence[PolicyClient]],
     resample: int,
     machine: Machine,
-) -> tuple[dict[str, list[tuple[int, ...]]], dict[Split, list[Task]]]:
+) -> dict[str, list[tuple[int, ...]]]:
     """Draw the tasks of each split, and write the prompts of the agents that open an episode; of one task per split
-    first, because drawing all of them may take minutes.  Returns prompts of each policy, token ids, of few tasks, and
-    the tasks of each split.
+    first, because drawing all of them may take minutes.  Returns prompts of each policy, token ids, of few tasks.
 
     An iteration may need ``resample`` times more training tasks.  Raises :class:`ConfigError` where a split holds too
     few tasks, or those of another, ``PromptError`` where a policy cannot read a prompt, and ``WorldValueError`` where
     the world shows none.
     """
     prompts: dict[str, list[tuple[int, ...]]] = {}
-    tasks: dict[Split, list[Task]] = {}
     train = settings.tasks_per_iteration * (1 + resample)
     splits: list[tuple[str, Split, int]] = [
         ("tasks_per_iteration", "train", train),
@@ -363,8 +360,10 @@ def check_tasks(
         seed = 0 if split == "train" else settings.task_seed
         said = notice(f"drawing {count} {split} task{'s' if count > 1 else ''}, which takes long in this world ...")
         with said, nullcontext() if machine.starts else without_downloads():
-            tasks[split] = machine.ask(call, f"loop.{key}", source.tasks, split, count, seed) or []
-        for task in {task.world: task for task in tasks[split]}.values():
+            tasks = machine.ask(call, f"loop.{key}", source.tasks, split, count, seed) or []
+        if split != "train":
+            source.held_out[split] = tasks
+        for task in {task.world: task for task in tasks}.values():
             env = source.world.fork()
             env.reset(task)
             if not env.begins_at_reset:  # the prompts are those of a program that does not run yet
@@ -374,4 +373,4 @@ def check_tasks(
                 for client in clients[agent]:
                     prompt = client.encode(agent, task.task_id, prompt_of(env, agent), env.tools(agent))
                     prompts.setdefault(client.policy, []).append(prompt)
-    return prompts, tasks
+    return prompts

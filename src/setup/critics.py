@@ -18,7 +18,8 @@ from ..models.learning.ranks import Ranks
 from ..models.learning.train_config import MakeOptimizer
 from ..models.pools.critics import Critics
 from ..models.pools.handles import CriticHandle
-from ..models.pools.ray_critic import RayCritic
+from ..models.pools.ray_processes import RayProcesses
+from ..models.pools.remote import RemoteCritic
 from ..models.pools.strategies import StrategySettings, launch
 from .instantiation import partially
 from .policies import PolicySpec
@@ -112,7 +113,8 @@ def build_critics(
             if spec.place is None:
                 critics[name] = _critic(spec, strategy, seed, ranks)
             else:
-                critics[name] = RayCritic(name, partial(_critic, spec, spec.place, seed, Ranks()), execution)
+                build, each = partial(_critic, spec, spec.place, seed, Ranks()), execution.resources.critic
+                critics[name] = RemoteCritic(RayProcesses(f"critic {name}", build, 1, each, execution))
             failed.callback(close_now, critics[name])
         failed.pop_all()
     return Critics(credit, critics)

@@ -29,8 +29,9 @@ from ..models.learning.policy import PolicyModule
 from ..models.learning.ranks import Ranks
 from ..models.pools.handles import PolicyHandle
 from ..models.pools.pool import Pool
-from ..models.pools.pool_process import ProcessPool
-from ..models.pools.ray_pool import RayPool
+from ..models.pools.processes import LocalProcesses
+from ..models.pools.ray_processes import RayProcesses
+from ..models.pools.remote import RemotePool
 from ..models.pools.strategies import StrategySettings, launch, process_count
 from ..models.pools.team import Team
 from ..rollout.chat_codec import ChatCodec
@@ -189,7 +190,8 @@ def _placed(specs: Sequence[PolicySpec], place: StrategySettings, seed: int, fai
     model, tokenizer, context = _loaded(specs, place)
     names = [spec.name for spec in specs]
     fabric = place.fabric()
-    pool = ProcessPool(names, partial(_pool_in_place, specs, place, seed), process_count(fabric))
+    build = partial(_pool_in_place, specs, place, seed)
+    pool = RemotePool(names, LocalProcesses(f"pool {', '.join(names)}", build, process_count(fabric)))
     failed.callback(close_now, pool)
     speaking = _engine_alone(specs, fabric, model, tokenizer, seed)
     return LoadedBackbone(speaking, tokenizer, context, pool.policies)
@@ -218,7 +220,9 @@ def _on_ray(
     tokenizer, shape = load_tokenizer(spec.base), load_shape(full_base(spec.base))
     handles: Mapping[str, PolicyHandle] = {}
     if any(spec.train_config is not None for spec in specs):
-        pool = RayPool(names, partial(_pool_in_place, specs, place, seed), place.processes or 1, execution)
+        build, each = partial(_pool_in_place, specs, place, seed), execution.resources.pool
+        name, count = f"pool {', '.join(names)}", place.processes or 1
+        pool = RemotePool(names, RayProcesses(name, build, count, each, execution))
         failed.callback(close_now, pool)
         handles = pool.policies
     engine = _engine_on_ray(specs, replace(place, strategy="auto", num_nodes=1), seed, execution)

@@ -13,8 +13,9 @@ import torch
 from troupe.envs.base import StepResult
 from troupe.envs.mixed import Mixed
 from troupe.envs.returned import RESERVED, TaskSource, WorldValueError, check_start, checked_prompt, checked_step
-from troupe.evaluation.episodes import AgentMessage, EpisodeResult
+from troupe.evaluation.episodes import EpisodeResult
 from troupe.experience import Candidate, Completion, Episode, JointAction, Message, Node, Outcome, Split, Task
+from troupe.rollout.playing import Answer, Prompt, Step
 from troupe.runs.metrics import rollout_metrics
 
 from .test_testing import Duet
@@ -257,7 +258,7 @@ async def test_names_of_numbers_that_troupe_has_itself_are_reserved() -> None:
     row = rollout_metrics([episode], 1.0)
     own = {key.removeprefix("rollout/low/") for key in row if key.startswith("rollout/low/")}
     result = EpisodeResult("t", False, 0)
-    await result.step(Bad(info={}), {agent: AgentMessage("", completion) for agent in ("high", "low")})
+    result.add(await Step.take(Bad(info={}), {agent: Answer.of(Prompt(), completion) for agent in ("high", "low")}))
     assert own | result.messages[0].keys() == RESERVED
 
 

@@ -8,10 +8,11 @@ import pytest
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.couplet.world import Couplet
-from troupe.evaluation.episodes import Actor, AgentMessage, Earlier, PolicyActor, evaluate, play
+from troupe.evaluation.episodes import Actor, Earlier, PolicyActor, evaluate, play
 from troupe.experience import Sampling, Task
 from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine
+from troupe.rollout.playing import Answer
 from troupe.rollout.policy_client import PolicyClient
 
 BASE = "laptop_couplet"
@@ -23,10 +24,10 @@ class Waits:
 
     everybody: asyncio.Barrier
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> Answer:
         async with asyncio.timeout(10):
             await self.everybody.wait()
-        return AgentMessage(agent)
+        return Answer(agent)
 
 
 class InTurn:
@@ -39,7 +40,7 @@ class InTurn:
     def _event(self, *place: str | int) -> asyncio.Event:
         return self.said.setdefault(place, asyncio.Event())  # type: ignore[arg-type]
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> Answer:
         for before in self.order[: self.order.index(agent)]:
             await self._event(task.task_id, env.turn, before).wait()
         message = await self.actors[agent].act(env, agent, task, earlier, seed)
@@ -58,7 +59,7 @@ async def test_who_acts_at_once_is_asked_at_once() -> None:
 
 async def test_an_agent_that_fails_ends_the_episode() -> None:
     class Broken:
-        async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
+        async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> Answer:
             raise RuntimeError("the engine is gone")
 
     world = Couplet(horizon=1)

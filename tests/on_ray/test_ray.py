@@ -23,8 +23,8 @@ from troupe.cluster.execution import Execution, ResourceMap, Resources
 from troupe.loop import TrainLoop
 from troupe.models.learning.critic import ValueSample
 from troupe.models.learning.ranks import Ranks
-from troupe.models.pools.ray_critic import RayCritic
-from troupe.models.pools.ray_pool import RayPool
+from troupe.models.pools.ray_processes import RayProcesses
+from troupe.models.pools.remote import RemoteCritic, RemotePool, update
 from troupe.rollout.engines.vllm.launch import environment
 from troupe.rollout.engines.vllm.placement import Placement
 from troupe.rollout.engines.vllm.settings import VllmSettings
@@ -43,11 +43,12 @@ def test_a_pools_node_is_killed_and_the_run_ends_as_if_it_were_there(
 ) -> None:
     train(built("loop.iterations=3", f"run_dir={tmp_path / 'one'}"))
     loop = built("loop.iterations=3", f"run_dir={tmp_path / 'two'}", nodes=5)  # two pools, two engines, one to spare
-    pool, engines = loop.team.policies["plan"].pool, list(loop.team.engines.values())
-    assert isinstance(pool, RayPool)
-    groups = [loop.team.policies["tool"].pool.group, pool.group, *(each.actor.group for each in engines)]  # type: ignore[attr-defined]
+    pools: list[Any] = [loop.team.policies[name].pool for name in ("tool", "plan")]
+    engines: list[Any] = list(loop.team.engines.values())
+    assert isinstance(pools[1], RemotePool)
+    groups = [*(pool.processes.group for pool in pools), *(engine.actor.group for engine in engines)]
     assert len({node_of(cluster, group).node_id for group in groups}) == 4
-    victim = node_of(cluster, pool.group)
+    victim = node_of(cluster, pools[1].processes.group)
     kill_after(loop, 2, lambda: cluster.remove_node(victim, allow_graceful=False))
     train(loop)
     assert loop.progress.iteration == 2 and RunReader(tmp_path / "two").status == "finished"  # another loop went on
@@ -132,12 +133,12 @@ def test_the_node_of_one_of_a_pools_processes_is_killed_during_an_update(
     own = f"strategy={strategy}", "strategy.devices=2"
     loop = built(*words, *own, f"run_dir={tmp_path / 'two'}", nodes=4)  # two processes, an engine, one to spare
     pool: Any = loop.team.policies["shared"].pool
-    node = node_of(cluster, pool.group, 1)
-    [second] = processes(node, "ray::PoolActor")
-    inner, updates = pool._answer, list[float]()
+    node = node_of(cluster, pool.processes.group, 1)
+    [second] = processes(node, "ray::ProcessActor")
+    inner, updates = pool.processes._answer, list[float]()
 
     def answer(by_rank: Any, name: str, *common: Any) -> Any:
-        if common != ("update",):
+        if common != (update,):
             return inner(by_rank, name, *common)
         updates.append(len(updates))
         if len(updates) == 2:
@@ -145,16 +146,16 @@ def test_the_node_of_one_of_a_pools_processes_is_killed_during_an_update(
         with ThreadPoolExecutor(1) as thread:
             answering = thread.submit(inner, by_rank, name, *common)
             if len(updates) == 2:
-                [first] = processes(node_of(cluster, pool.group), "ray::PoolActor")
+                [first] = processes(node_of(cluster, pool.processes.group), "ray::ProcessActor")
                 try:
-                    asyncio.run(until(lambda: "PoolActor.call" in command(first)))  # Ray names a process by its work
+                    asyncio.run(until(lambda: "ProcessActor.call" in command(first)))  # Ray names a process by its work
                 finally:
                     cluster.remove_node(node, allow_graceful=False)
                     with suppress(ProcessLookupError):
                         os.kill(second, signal.SIGKILL)
             return answering.result()
 
-    pool._answer = answer
+    pool.processes._answer = answer
     train(loop)
     assert len(updates) == 2 and loop.progress.iteration == 1  # another loop went on
     assert RunReader(tmp_path / "two").status == "finished"
@@ -189,7 +190,7 @@ def test_critics_learn_in_actors_and_the_node_of_one_is_killed(
     train(built(*words, f"run_dir={tmp_path / 'one'}"))
     loop = built(*words, f"run_dir={tmp_path / 'two'}", nodes=6)  # two pools, two engines, a critic, one to spare
     critic: Any = loop.team.critics.by_name["team"]
-    victim = node_of(cluster, critic.group)
+    victim = node_of(cluster, critic.processes.group)
     kill_after(loop, 1, lambda: cluster.remove_node(victim, allow_graceful=False))
     train(loop)
     assert RunReader(tmp_path / "two").status == "finished"
@@ -211,7 +212,7 @@ def test_a_critic_in_an_actor_estimates_and_learns_as_here_and_is_lost_with_its_
     common: Any = (parts.credit, spec.place, 0, Ranks(), execution)
     here = build_critics({"team": replace(spec, place=None)}, *common).by_name["team"]
     there = build_critics({"team": spec}, *common).by_name["team"]
-    assert isinstance(there, RayCritic) and there.context == here.context
+    assert isinstance(there, RemoteCritic) and there.context == here.context
     inputs = [(5, 6, 7), (8, 9)]
     begin = there.state_dict()
     fits = [critic.update([ValueSample(ids, len(ids) - 2.5, 2) for ids in inputs]) for critic in (here, there)]
@@ -225,7 +226,7 @@ def test_a_critic_in_an_actor_estimates_and_learns_as_here_and_is_lost_with_its_
     with pytest.raises(ValueError, match="do not fit"):
         there.load_state_dict({**begin, "model": {}})
     cluster.remove_node(node, allow_graceful=False)
-    with pytest.raises(LostActorError, match="critic 'team': its process, or its node, has ended"):
+    with pytest.raises(LostActorError, match="critic team: a process, or its node, has ended"):
         while True:  # a process ends soon after its node
             there.evaluate(inputs)
 
@@ -239,7 +240,7 @@ def test_tasks_go_on_during_updates_and_the_node_of_a_pool_is_killed(
     run = "regime=shared", *ahead, f"loop.in_flight={in_flight}", "loop.iterations=3", f"run_dir={tmp_path / 'run'}"
     loop = built(*run, nodes=4)  # one to spare
     pool: Any = loop.team.policies["shared"].pool
-    victim = node_of(cluster, pool.group)
+    victim = node_of(cluster, pool.processes.group)
     kill_after(loop, 1, lambda: cluster.remove_node(victim, allow_graceful=False))
     summary = train(loop)
     assert loop.progress.iteration == 1 and summary["iterations"] == 3  # another loop went on
@@ -255,9 +256,9 @@ def test_errors_come_back_and_no_room_is_named(cluster: Any) -> None:
     small = ResourceMap(pool=Resources(0.5))
     execution = Execution("ray", cluster.address, small, start_s=2)
     with pytest.raises(ZeroDivisionError):
-        RayPool(["tool"], divide_by_zero, 1, execution)
+        RayProcesses("pool tool", divide_by_zero, 1, small.pool, execution)
     with pytest.raises(ClusterError, match=r"pool tool: no room for 9 x \{'CPU': 0.5\} within execution.start_s=2"):
-        RayPool(["tool"], divide_by_zero, 9, execution)
+        RayProcesses("pool tool", divide_by_zero, 9, small.pool, execution)
     cluster.remove_node(node)
 
 

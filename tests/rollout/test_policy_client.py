@@ -284,9 +284,9 @@ async def test_a_server_gets_fewer_turns_first(chatty: WithHistory, chat_server:
     chat_server.faults += [fault(400, json.dumps({"error": {"code": "context_length_exceeded"}}))] * 4
     engine = RemoteEngine("p", RemoteSettings(chat_server.url, "m"))
     client = PolicyClient("p", engine, ChatCodec(), context=sys.maxsize, sampling=Sampling(max_tokens=100))
-    prompt, _ = await client.complete(chatty, "tool", QUESTION, 1, 7, ("q",))
+    answer = await client.complete(chatty, "tool", QUESTION, 1, 7, ("q",))
     said = [sum(each["role"] == "assistant" for each in body["messages"]) for body in chat_server.seen]
-    assert prompt.cut and said == [3, 2, 1, 0, 0]
+    assert answer.prompt.cut and said == [3, 2, 1, 0, 0]
     assert ["[...]" in body["messages"][-1]["content"] for body in chat_server.seen] == [False] * 4 + [True]
     await engine.close()
 
@@ -296,13 +296,13 @@ async def test_where_a_server_says_so_it_is_cut_too(talk: MathQuestions, chat_se
     chat_server.faults += [too_long] * 2
     codec, engine = ChatCodec(), RemoteEngine("p", RemoteSettings(chat_server.url, "m"))
     client = PolicyClient("p", engine, codec, context=sys.maxsize, sampling=Sampling(max_tokens=100))
-    prompt, (completion,) = await client.complete(talk, "tool", QUESTION, 1, 7, ("q",))
-    assert prompt.cut and completion.text
+    answer = await client.complete(talk, "tool", QUESTION, 1, 7, ("q",))
+    assert answer.prompt.cut and answer.text
     whole, half, quarter = (sum(len(each["content"]) for each in body["messages"]) for body in chat_server.seen)
     system = len(chat_server.seen[0]["messages"][0]["content"])
     gap = len("\n[...]\n")
     assert half - system - gap == (whole - system) // 2 and quarter - system - gap == (whole - system) // 4
-    assert codec.messages(prompt.ids) == chat_server.seen[-1]["messages"]
+    assert codec.messages(answer.prompt.ids) == chat_server.seen[-1]["messages"]
     chat_server.faults += [too_long] * 99
     with pytest.raises(ContextExceededError):  # its instructions alone
         await client.complete(talk, "tool", QUESTION, 1, 7, ("q",))

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import fmean
 
 from ...envs.base import TeamEnv
 from ...experience import Episode, Failure, Node, Task, Topology
-from ..playing import advance, gather, or_failure, or_lost_episode
+from ..playing import Answer, gather, or_failure, or_lost_episode, play_on
 from ..policy_client import PolicyClient
 from .rewards import RewardMix
 from .sampler import OnEpisode, check_at_least
-from .task_rollout import PromptCompletions, TaskRollout, continued, extend, first_texts
+from .task_rollout import TaskRollout, continued, extend
 
 
 class ChainSampler:
@@ -80,33 +79,34 @@ class ChainSampler:
         on_episode(episode)
         return episode
 
-    async def _open(self, world: TeamEnv, rollout: TaskRollout) -> tuple[TeamEnv, list[dict[str, PromptCompletions]]]:
+    async def _open(self, world: TeamEnv, rollout: TaskRollout) -> tuple[TeamEnv, list[dict[str, Answer]]]:
         """The start of the task, and the first messages of each sample."""
         env = await rollout.start(world)
         answers = await rollout.sample_all(env, self.k)
         return env, [
-            {agent: replace(answer, completions=[answer.completions[c]]) for agent, answer in answers.items()}
+            {agent: Answer.of(answer.prompt, answer.completions[c]) for agent, answer in answers.items()}
             for c in range(self.k)
         ]
 
-    async def _chain(
-        self, rollout: TaskRollout, env: TeamEnv, answers: Mapping[str, PromptCompletions], sample: int
-    ) -> Episode:
+    async def _chain(self, rollout: TaskRollout, env: TeamEnv, answers: Mapping[str, Answer], sample: int) -> Episode:
         """An episode from the state of ``env``, which stays as it is; ``answers`` are its first messages."""
-        episode = Episode(rollout.task, [], [], sample=sample)
-        team_return, outcome = 0.0, None
-        while outcome is None:
-            transition = await advance(env.fork(), first_texts(answers))
-            nodes = rollout.nodes(env, answers, [transition.result], [transition.result.team])
-            team_return += transition.team_return
-            if transition.result.done:
+        episode, team_return = Episode(rollout.task, [], [], sample=sample), 0.0
+
+        async def ask(env: TeamEnv, agent: str) -> Answer:
+            if not episode.nodes:
+                return answers[agent]
+            place, after = (len(episode.nodes), sample), continued(episode.nodes)
+            return await rollout.sample(env, agent, 1, *place, after=after)
+
+        async for step in play_on(env, ask):
+            result, outcome = step.transition.result, None
+            nodes = rollout.nodes(step.env, step.said, [result], [result.team])
+            team_return += step.transition.team_return
+            if result.done:
                 mixed_return = self._mixed_return(rollout, [*episode.nodes, *nodes], team_return)
-                outcome = transition.outcome(team_return, mixed_return)
+                outcome = step.transition.outcome(team_return, mixed_return)
             extend(episode, nodes, 0, outcome)
             episode.env_steps += 1
-            if outcome is None:
-                env = transition.env
-                answers = await rollout.sample_all(env, 1, len(episode.nodes), sample, after=continued(episode.nodes))
         return episode
 
     def _mixed_return(self, rollout: TaskRollout, nodes: Sequence[Node], team_return: float) -> float:

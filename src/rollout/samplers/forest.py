@@ -10,11 +10,11 @@ from typing import Literal, get_args
 
 from ...envs.base import TeamEnv
 from ...experience import Episode, Topology
-from ..playing import gather
+from ..playing import Answer, Transition, gather, play_on
 from .joint_tree import JointNode, JointStep, to_episode
 from .rewards import RewardMix
 from .sampler import EpisodeSampler, check_at_least, check_forkable, max_steps
-from .task_rollout import PromptCompletions, Said, TaskRollout, said_in, try_aligned
+from .task_rollout import Said, TaskRollout, said_in, said_with, try_aligned
 
 BranchAt = Literal["drawn", "second"]
 
@@ -73,7 +73,8 @@ class ForestSampler(EpisodeSampler):
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
         env = await rollout.start(world)
-        root = await _act(rollout, env, await rollout.sample_all(env, self.k), ())
+        answers = await rollout.sample_all(env, self.k)
+        root = _joint_node(rollout, env, answers, await try_aligned(env, answers), ())
         steps = len(max_steps(world))
         await gather(*(self._grow(rollout, root, tree, self.draw(rollout, tree, steps)) for tree in range(self.k)))
         return to_episode(rollout.task, root, best_of_k=False)
@@ -102,7 +103,7 @@ class ForestSampler(EpisodeSampler):
 async def _branch(rollout: TaskRollout, point: BranchPoint, index: int) -> JointNode:
     """One more joint action at ``point``, number ``index`` there, played on to the end."""
     answers = await rollout.sample_all(point.env, 1, *point.path, index, after=point.after)
-    branch = await _act(rollout, point.env, answers, point.path)
+    branch = _joint_node(rollout, point.env, answers, await try_aligned(point.env, answers), point.path)
     await _play_on(rollout, branch, 0, (*point.path, index), point.team_return, point.after)
     return branch
 
@@ -116,23 +117,29 @@ async def _play_on(
     """
     points: list[BranchPoint] = []
     step = node.steps[index]
-    total = team_return + step.transition.team_return
-    while not step.transition.result.done:
-        env, after = step.transition.env, (*after, *said_in(node.nodes, step.members))
-        answers = await rollout.sample_all(env, 1, *path, 0, after=after)
-        step.next = node = await _act(rollout, env, answers, path)
-        points.append(BranchPoint(env, node, path, total, after))
-        (step,) = node.steps
+    total, after = team_return + step.transition.team_return, (*after, *said_in(node.nodes, step.members))
+
+    async def ask(env: TeamEnv, agent: str) -> Answer:
+        return await rollout.sample(env, agent, 1, *path, 0, after=after)
+
+    async for each in play_on(step.transition.env, ask):
+        step.next = _joint_node(rollout, each.env, each.said, [each.transition], path)
+        points.append(BranchPoint(each.env, step.next, path, total, after))
+        (step,) = step.next.steps
         path, total = (*path, 0), total + step.transition.team_return
+        after = (*after, *said_with(each.said, 0))
     step.outcome = step.transition.outcome(total)
     return points
 
 
-async def _act(
-    rollout: TaskRollout, env: TeamEnv, answers: Mapping[str, PromptCompletions], path: tuple[int, ...]
+def _joint_node(
+    rollout: TaskRollout,
+    env: TeamEnv,
+    answers: Mapping[str, Answer],
+    transitions: Sequence[Transition],
+    path: tuple[int, ...],
 ) -> JointNode:
-    """The joint actions of ``answers``, each tried on a fork of ``env``; all of them go on."""
-    transitions = await try_aligned(env, answers)
+    """The joint actions of ``answers`` in the state of ``env``, which led to ``transitions``; all of them go on."""
     results = [transition.result for transition in transitions]
     nodes = rollout.nodes(env, answers, results, [result.team for result in results])
     for node in nodes:

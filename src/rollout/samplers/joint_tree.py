@@ -11,8 +11,8 @@ from typing import Literal, get_args
 
 from ...envs.base import TeamEnv
 from ...experience import Candidate, Episode, JointAction, Node, Outcome, Task
-from ..playing import Transition, advance, gather
-from .task_rollout import PromptCompletions, Said, TaskRollout, said_in
+from ..playing import Answer, Transition, advance, gather
+from .task_rollout import Said, TaskRollout, said_in
 
 Pairing = Literal["aligned", "cross"]
 Growth = Literal["full", "best"]
@@ -91,9 +91,7 @@ class TreeBuilder:
         await self._go_on(nodes, steps, path, team_return, after)
         return JointNode(nodes, steps)
 
-    def _step(
-        self, answers: Mapping[str, PromptCompletions], members: tuple[int, ...], transition: Transition
-    ) -> JointStep:
+    def _step(self, answers: Mapping[str, Answer], members: tuple[int, ...], transition: Transition) -> JointStep:
         """``transition`` with what the joint action earned."""
         result = transition.result
         team = result.team if self.settings.growth == "best" else transition.team_return
@@ -103,9 +101,7 @@ class TreeBuilder:
         )
         return JointStep(members, transition, reward, self.rollout.mix.alpha * team)
 
-    def _candidates(
-        self, agent: str, answer: PromptCompletions, position: int, steps: Sequence[JointStep]
-    ) -> list[Candidate]:
+    def _candidates(self, agent: str, answer: Answer, position: int, steps: Sequence[JointStep]) -> list[Candidate]:
         """The candidates of ``agent``, at ``position`` in the joint actions: each has the mean over those it is in."""
         candidates = []
         for c, completion in enumerate(answer.completions):
@@ -150,7 +146,7 @@ class TreeBuilder:
         return [self.rollout.rng("tie", *path).choice([i for i, step in enumerate(steps) if step.reward == best])]
 
 
-def _texts(answers: Mapping[str, PromptCompletions], members: Sequence[int]) -> dict[str, str]:
+def _texts(answers: Mapping[str, Answer], members: Sequence[int]) -> dict[str, str]:
     """The joint action of the candidates ``members``."""
     return {agent: answer.completions[c].text for (agent, answer), c in zip(answers.items(), members, strict=True)}
 

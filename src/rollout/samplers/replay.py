@@ -6,15 +6,15 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from statistics import fmean
 
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Completion, Episode, Node, Topology
-from ..playing import Transition, advance, gather
+from ..playing import Step, advance, gather
 from .rewards import RewardMix
 from .sampler import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .task_rollout import (
-    PromptCompletions,
     Said,
     TaskRollout,
     auxiliary,
@@ -22,18 +22,6 @@ from .task_rollout import (
     first_texts,
     said_with,
 )
-
-
-@dataclass(frozen=True)
-class MainStep:
-    """A step of the main episode, which goes on with row 0 of each agent's completions."""
-
-    env: TeamEnv
-    """Before the step."""
-    after: Said
-    """What was said before the step."""
-    answers: Mapping[str, PromptCompletions]
-    transition: Transition
 
 
 @dataclass
@@ -101,9 +89,10 @@ class ReplaySampler(EpisodeSampler):
         return count
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
-        steps = await self._main_steps(world, rollout)
+        steps = [step async for step in rollout.play_on(await rollout.start(world), self.k, 0)]
+        said = accumulate((said_with(step.said, 0) for step in steps), initial=())
         returns = [sum(step.transition.team_return for step in steps[i:]) for i in range(len(steps))]
-        expansions = await gather(*map(partial(self._expand, rollout), steps, returns))
+        expansions = await gather(*map(partial(self._expand, rollout), steps, said, returns))
         episode = Episode(rollout.task, [], [], env_steps=len(steps))
         for step, (nodes, continuations) in zip(steps, expansions, strict=True):
             for continuation in continuations:
@@ -112,32 +101,22 @@ class ReplaySampler(EpisodeSampler):
             extend(episode, nodes, 0, step.transition.outcome(returns[0]) if step is steps[-1] else None)
         return episode
 
-    async def _main_steps(self, world: TeamEnv, rollout: TaskRollout) -> list[MainStep]:
-        env = await rollout.start(world)
-        after: Said = ()
-        steps: list[MainStep] = []
-        while not steps or not steps[-1].transition.result.done:
-            answers = await rollout.sample_all(env, self.k, 0, after=after)
-            transition = await advance(env.fork(), first_texts(answers))
-            steps.append(MainStep(env, after, answers, transition))
-            env, after = transition.env, (*after, *said_with(answers, 0))
-        return steps
-
     async def _expand(
-        self, rollout: TaskRollout, step: MainStep, team_return: float
+        self, rollout: TaskRollout, step: Step, after: Said, team_return: float
     ) -> tuple[list[Node], list[Continuation]]:
-        """The node of each agent at ``step``, and all continuations of their candidates.
+        """The node of each agent at ``step`` of the main episode, ``after`` which was said, and all continuations of
+        their candidates.
 
         ``team_return`` is what the team earned from ``step`` on in the main episode.
         """
-        pairs = await gather(*(self._node(rollout, step, team_return, agent) for agent in step.answers))
+        pairs = await gather(*(self._node(rollout, step, after, team_return, agent) for agent in step.said))
         return [node for node, _ in pairs], [each for _, continuations in pairs for each in continuations]
 
     async def _node(
-        self, rollout: TaskRollout, step: MainStep, team_return: float, agent: str
+        self, rollout: TaskRollout, step: Step, after: Said, team_return: float, agent: str
     ) -> tuple[Node, list[Continuation]]:
-        answer, texts = step.answers[agent], first_texts(step.answers)
-        others = (*step.after, *(each for each in said_with(step.answers, 0) if each[0] != agent))
+        answer, texts = step.said[agent], first_texts(step.said)
+        others = (*after, *(each for each in said_with(step.said, 0) if each[0] != agent))
         ends = {(0, 0): Continuation(step.transition.result, team_return, [], 0)}  # the main episode itself
         messages = [(completion.text, (*others, (agent, completion))) for completion in answer.completions]
         if self.removal is not None:
@@ -167,11 +146,8 @@ async def _play_on(
     """
     transition = await advance(env.fork(), texts)
     continuation = Continuation(transition.result, transition.team_return, [], 1)
-    while not transition.result.done:
-        answers = await rollout.sample_all(transition.env, 1, index, after=after)
-        transition = await advance(transition.env, first_texts(answers))
-        after = (*after, *said_with(answers, 0))
-        continuation.auxiliary += auxiliary(answers)
-        continuation.team_return += transition.team_return
+    async for step in rollout.play_on(transition.env, 1, index, after=after):
+        continuation.auxiliary += auxiliary(step.said)
+        continuation.team_return += step.transition.team_return
         continuation.env_steps += 1
     return continuation

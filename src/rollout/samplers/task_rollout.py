@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
-from ..playing import Transition, advance, gather, start_env
+from ..playing import Answer, Step, Transition, advance, gather, play_on, start_env
 from ..policy_client import PolicyClient
 from ..seeds import derive
 from .rewards import RewardMix
 
 Said = tuple[tuple[str, Completion], ...]
 """The completions that led to a state, oldest first, each with the agent that said it."""
-
-
-@dataclass(frozen=True)
-class PromptCompletions:
-    """A prompt and the completions sampled from it."""
-
-    prompt_ids: tuple[int, ...]
-    completions: Sequence[Completion]
-    cut: bool = False
-    """Whether parts of the prompt's messages were left out; see :meth:`..policy_client.PolicyClient.prompt`."""
-    retokenised: bool = False
-    """Whether the prompt has an earlier completion in other tokens than were sampled."""
 
 
 @dataclass(frozen=True)
@@ -42,22 +30,29 @@ class TaskRollout:
         """A fork of ``world`` at the start of the task."""
         return await start_env(world, self.task)
 
-    async def sample(self, env: TeamEnv, agent: str, n: int, *place: int | str, after: Said = ()) -> PromptCompletions:
+    async def sample(self, env: TeamEnv, agent: str, n: int, *place: int | str, after: Said = ()) -> Answer:
         """``n`` completions of ``agent`` in the state of ``env``, which stays as it is; ``after`` is what led there:
         the agent's own completions are in the prompt as they were sampled.  ``place``: see
         :meth:`..policy_client.PolicyClient.ask`.
         """
         said = [completion for author, completion in after if author == agent]
-        prompt, completions = await self.clients[agent].ask(env, agent, self.task, n, self.seed, *place, said=said)
-        return PromptCompletions(prompt.ids, completions, prompt.cut, prompt.retokenised)
+        return await self.clients[agent].ask(env, agent, self.task, n, self.seed, *place, said=said)
 
-    async def sample_all(
-        self, env: TeamEnv, n: int, *place: int | str, after: Said = ()
-    ) -> dict[str, PromptCompletions]:
+    async def sample_all(self, env: TeamEnv, n: int, *place: int | str, after: Said = ()) -> dict[str, Answer]:
         """:meth:`sample` of each agent that acts now, by agent; all are asked at once."""
         agents = env.next_agents()
         answers = await gather(*(self.sample(env, agent, n, *place, after=after) for agent in agents))
         return dict(zip(agents, answers, strict=True))
+
+    async def play_on(self, env: TeamEnv, n: int, *place: int | str, after: Said = ()) -> AsyncIterator[Step]:
+        """The steps from the state of ``env`` to the end, each with ``n`` completions, of which the first goes on."""
+
+        async def ask(now: TeamEnv, agent: str) -> Answer:
+            return await self.sample(now, agent, n, *place, after=after)
+
+        async for step in play_on(env, ask):
+            after = (*after, *said_with(step.said, 0))
+            yield step
 
     def rng(self, *place: int | str) -> Random:
         """Draws of the sampler itself at ``place``, such as those that break ties."""
@@ -85,21 +80,21 @@ class TaskRollout:
         self,
         env: TeamEnv,
         agent: str,
-        answer: PromptCompletions,
+        answer: Answer,
         candidates: list[Candidate],
         path: tuple[int, ...] = (),
     ) -> Node:
         """The node of ``agent`` in the state of ``env``: ``candidates`` are the completions of ``answer``."""
         place = self.task.task_id, agent, env.turn
         state, anchor = env.state_key(), env.anchor_key(agent)
-        node = Node(*place, answer.prompt_ids, candidates, state=state, anchor=anchor, path=path)
-        node.cut, node.retokenised = answer.cut, answer.retokenised
+        node = Node(*place, answer.prompt.ids, candidates, state=state, anchor=anchor, path=path)
+        node.cut, node.retokenised = answer.prompt.cut, answer.prompt.retokenised
         return node
 
     def nodes(
         self,
         env: TeamEnv,
-        answers: Mapping[str, PromptCompletions],
+        answers: Mapping[str, Answer],
         results: Sequence[StepResult],
         teams: Sequence[float],
     ) -> list[Node]:
@@ -121,19 +116,19 @@ class TaskRollout:
         ]
 
 
-async def try_aligned(env: TeamEnv, answers: Mapping[str, PromptCompletions]) -> list[Transition]:
+async def try_aligned(env: TeamEnv, answers: Mapping[str, Answer]) -> list[Transition]:
     """What joint action c, the completions c of all agents, leads to: each tried on a fork of ``env`` of its own."""
     columns = zip(*(answer.completions for answer in answers.values()), strict=True)
     joint_actions = [dict(zip(answers, (each.text for each in column), strict=True)) for column in columns]
     return await gather(*(advance(env.fork(), texts) for texts in joint_actions))
 
 
-def first_texts(answers: Mapping[str, PromptCompletions]) -> dict[str, str]:
+def first_texts(answers: Mapping[str, Answer]) -> dict[str, str]:
     """The joint action of each agent's first completion."""
     return {agent: answer.completions[0].text for agent, answer in answers.items()}
 
 
-def said_with(answers: Mapping[str, PromptCompletions], index: int) -> Said:
+def said_with(answers: Mapping[str, Answer], index: int) -> Said:
     """What is said in the joint action of each agent's completion ``index``."""
     return tuple((agent, answer.completions[index]) for agent, answer in answers.items())
 
@@ -148,9 +143,9 @@ def continued(nodes: Sequence[Node]) -> Said:
     return tuple((node.agent, each.completion) for node in nodes for each in node.candidates if each.continued)
 
 
-def auxiliary(answers: Mapping[str, PromptCompletions]) -> list[tuple[int, Completion]]:
+def auxiliary(answers: Mapping[str, Answer]) -> list[tuple[int, Completion]]:
     """All completions of ``answers`` as :attr:`.experience.Episode.auxiliary` lists them."""
-    return [(len(answer.prompt_ids), each) for answer in answers.values() for each in answer.completions]
+    return [(len(answer.prompt.ids), each) for answer in answers.values() for each in answer.completions]
 
 
 def extend(episode: Episode, nodes: Sequence[Node], index: int, outcome: Outcome | None) -> None:

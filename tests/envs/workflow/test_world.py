@@ -20,7 +20,7 @@ from troupe.evaluation.episodes import EpisodeResult, play
 from troupe.experience import Split, Task
 from troupe.gateway.guard import RefusedError
 from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest
-from troupe.rollout.playing import start_env
+from troupe.rollout.playing import Answer, start_env
 from troupe.rollout.samplers.task_rollout import advance
 
 TASK = Task("t", "train", {"word": "hello"})
@@ -557,9 +557,7 @@ async def test_too_few_tasks() -> None:
 async def test_an_evaluation_plays_it() -> None:
     class Speaker:
         async def act(self, *arguments: Any) -> Any:
-            from troupe.evaluation.episodes import AgentMessage
-
-            return AgentMessage("yes")
+            return Answer("yes")
 
     env = world(duet)
     result: EpisodeResult = await play(env, TASK, {"ann": Speaker(), "bob": Speaker()}, 0)

@@ -67,7 +67,7 @@ async def test_nodes_have_each_candidate_with_its_own_rewards(rollout: TaskRollo
     results = [StepResult({"tool": 0.25, "plan": c}, 9.0, False, False, {"c": c}) for c in (0.0, 1.0)]
     tool, plan = rollout.nodes(env, answers, results, teams=[1.0, 3.0])
     assert (plan.task_id, plan.agent, plan.turn, plan.state) == ("duet-0", "plan", 0, 0)
-    assert plan.prompt_ids == answers["plan"].prompt_ids != tool.prompt_ids
+    assert plan.prompt_ids == answers["plan"].prompt.ids != tool.prompt_ids
     # Two tokens of at most four: the last half costs from 0 to 1, so nothing yet.
     assert [(c.local, c.team, c.reward, c.overlong) for c in plan.candidates] == [(0, 1, 0.5, 0), (1, 3, 2.5, 0)]
     assert [c.reward for c in tool.candidates] == [0.75, 1.75]
