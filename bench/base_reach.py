@@ -29,9 +29,10 @@ from torch.nn.utils.rnn import pad_sequence
 
 from troupe.envs.base import TeamEnv
 from troupe.evaluation.conditions import Condition
-from troupe.evaluation.episodes import AgentMessage, Earlier, PolicyActor, evaluate
+from troupe.evaluation.episodes import Earlier, PolicyActor, evaluate
 from troupe.experience import Task
 from troupe.models.bases.loading import load_model
+from troupe.rollout.playing import Answer
 from troupe.rollout.seeds import derive
 from troupe.setup.actors import ActorFactory
 from troupe.setup.evaluation import build_conditions, read_request, read_team
@@ -48,11 +49,10 @@ class Recorded:
     actor: PolicyActor
     spoken: dict[str, list[Spoken]] = field(default_factory=lambda: defaultdict(list))
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
-        said = [each.completion for each in earlier.get(agent, ()) if each.completion is not None]
-        prompt, (completion,) = await self.actor.client.ask(env, agent, task, 1, seed, said=said)
-        self.spoken[task.task_id].append((agent, prompt.ids, completion.token_ids))
-        return AgentMessage(completion.text, completion)
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> Answer:
+        answer = await self.actor.act(env, agent, task, earlier, seed)
+        self.spoken[task.task_id].append((agent, answer.prompt.ids, answer.completions[0].token_ids))
+        return answer
 
 
 async def successes(condition: Condition, samples: int, engine: Mapping[str, Any]) -> dict[str, list[list[Spoken]]]:

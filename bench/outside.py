@@ -34,9 +34,10 @@ from omegaconf import OmegaConf
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.code.answers import read_program
-from troupe.evaluation.episodes import AgentMessage, Earlier, PolicyActor, evaluate
+from troupe.evaluation.episodes import Earlier, PolicyActor, evaluate
 from troupe.experience import Task
 from troupe.models.bases.loading import load_model, load_tokenizer
+from troupe.rollout.playing import Answer
 from troupe.setup.actors import ActorFactory
 from troupe.setup.evaluation import TeamSource, build_conditions, read_request, untrained_team
 
@@ -60,12 +61,11 @@ class Recorded:
     actor: PolicyActor
     kept: dict[str, dict[str, Any]]
 
-    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> AgentMessage:
-        message = await self.actor.act(env, agent, task, earlier, seed)
-        prompt = self.actor.client.prompt(env, agent, task)
-        assert message.completion is not None
-        self.kept[task.task_id] = {"prompt": prompt.ids, "tokens": message.completion.token_ids, "text": message.text}
-        return message
+    async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> Answer:
+        answer = await self.actor.act(env, agent, task, earlier, seed)
+        tokens = answer.completions[0].token_ids
+        self.kept[task.task_id] = {"prompt": answer.prompt.ids, "tokens": tokens, "text": answer.text}
+        return answer
 
 
 def team_of(benchmark: str, data: Sequence[str], words: Sequence[str]) -> TeamSource:
