@@ -96,7 +96,7 @@ def policy_of(model: PreTrainedModel, fabric: L.Fabric, ranks: Ranks | None = No
         optimizer=AdamW,
         scheduler=partial(torch.optim.lr_scheduler.ConstantLR, factor=1.0, total_iters=0),
         temperature=1.0,
-        update=UpdateSettings(alarm_kl_nats=0, alarm_ess_ratio=0, **update),
+        update=UpdateSettings(**update),
     )
     return Pool(PolicyModule(model, {"p": config}), fabric, ranks=ranks).policies["p"]
 

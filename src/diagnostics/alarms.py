@@ -102,8 +102,8 @@ RULES = (
         unless_solved=True,
     ),
     AlarmRule(
-        *("mismatch", "mismatch_nats", "mismatch/AGENT/k3_nats", "above"),
-        "nats is the divergence of engine and learner",
+        *("mismatch", "mismatch_roundings", "mismatch/AGENT/roundings", "above"),
+        "roundings of its model are engine and learner apart",
     ),
     AlarmRule(
         *("mismatch", "mismatch_ess_ratio", "mismatch/AGENT/ess_ratio", "below"),

@@ -31,7 +31,7 @@ class AlarmSettings:
     excess_weight: float = 0.25
     influence: float = 0.05
     spread: float = 0.005
-    mismatch_nats: float = 0.01
+    mismatch_roundings: float = 8.0
     mismatch_ess_ratio: float = 0.8
     stale_ess_ratio: float = 0.5
     malformed: float = 0.5

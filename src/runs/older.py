@@ -15,6 +15,8 @@ RENAMED = {
     r"mismatch/(.+)/effective_share": r"mismatch/\1/ess_ratio",
 }
 """Old key, a regular expression, to today's key."""
+GONE = ("algorithm.update.alarm_kl_nats", "algorithm.update.alarm_ess_ratio", "diagnostics.alarms.mismatch_nats")
+"""Keys of the configuration that no figure of a run depended on, and that are no more."""
 
 
 def with_current_keys(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -27,7 +29,7 @@ def with_current_config(config: dict[str, Any]) -> dict[str, Any]:
 
     ``algorithm.reward.team`` was ``algorithm.sampler.lookahead``: without it a message was judged by its own outcome,
     with it by one answer of the agents that act next.  ``strategy.float32_matmul``, new, has no effect on a CPU, where
-    the runs of before were made.  Classes of strategies have moved.
+    the runs of before were made.  Classes of strategies have moved.  :data:`GONE` are left out.
     """
     algorithm, strategy = config.get("algorithm"), config.get("strategy")
     sampler = algorithm.get("sampler") if isinstance(algorithm, dict) else None
@@ -40,7 +42,20 @@ def with_current_config(config: dict[str, Any]) -> dict[str, Any]:
         if isinstance(sharded := strategy.get("strategy"), dict) and "_target_" in sharded:
             target = sharded["_target_"].replace("troupe.models.strategies.", "troupe.models.pools.strategies.")
             config["strategy"]["strategy"] = {**sharded, "_target_": target}
+    for key in GONE:
+        config = _without(config, *key.split("."))
     return config
+
+
+def _without(config: dict[str, Any], name: str, *names: str) -> dict[str, Any]:
+    """``config`` without the key below ``name`` and ``names``; ``config`` itself where there is none."""
+    if name not in config:
+        return config
+    if not names:
+        return {key: value for key, value in config.items() if key != name}
+    below = config[name]
+    rest = _without(below, *names) if isinstance(below, dict) else below
+    return config if rest is below else {**config, name: rest}
 
 
 @cache

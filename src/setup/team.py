@@ -141,6 +141,7 @@ def _team(
         evaluation=evaluation,
         schedules={name: spec.schedule for name, spec in policies.items() if spec.schedule is not None},
         ranks=ranks,
+        coarseness={name: (spec.place or strategy).coarseness for name, spec in policies.items()},
     )
 
 

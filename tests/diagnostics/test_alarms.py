@@ -19,7 +19,7 @@ SAMPLES = {
     "gradient_share": (0.5, 0.99, {"diagnostics/plan/gradient_share"}),
     "excess_weight": (0.0, 0.5, {"diagnostics/plan/excess_weight"}),
     "spread": (0.4, 0.0, {"diagnostics/plan/spread"}),
-    "mismatch_nats": (1e-6, 0.5, {"mismatch/plan/k3_nats"}),
+    "mismatch_roundings": (0.5, 40.0, {"mismatch/plan/roundings"}),
     "mismatch_ess_ratio": (1.0, 0.1, {"mismatch/plan/ess_ratio"}),
     "stale_ess_ratio": (0.95, 0.1, {"train/plan/stale_ess_ratio"}),
     "malformed": (0.01, 0.9, {"diagnostics/plan/malformed"}),

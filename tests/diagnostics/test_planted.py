@@ -12,13 +12,11 @@ import pytest
 import torch
 
 from troupe.algorithms.credit.at_grpo import AtGrpo
-from troupe.algorithms.objectives import ClippedObjective
 from troupe.diagnostics.influence import PROBE, influence
 from troupe.diagnostics.messages import message_metrics
 from troupe.envs.base import StepResult
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, Task
-from troupe.models.learning.update_stats import MismatchStats
 from troupe.rollout.samplers.tree import TreeSampler
 
 from .conftest import Play, Raised, candidate, node
@@ -126,24 +124,3 @@ def test_a_temperature_that_is_halved_again_and_again(raised: Raised, halvings: 
     rows = [{"diagnostics/plan/entropy_nats": entropy_at(t, logits)} for t in temperatures]
     assert [alarm.alarm for alarm in raised(rows)] == expected
     assert raised([row | {"rollout/success": 0.95} for row in rows]) == [], "a solved world may be certain"
-
-
-# ---- stale engine weights --------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("lag", "expected"), [(0, set()), (2, {"mismatch"}), (4, {"mismatch"})])
-def test_engines_that_lag_behind_the_learner(raised: Raised, lag: int, expected: set[str]) -> None:
-    """A softmax policy that moves by a KL of some 0.02 nats per update; the engine has the weights of ``lag`` ago."""
-    generator = torch.Generator().manual_seed(0)
-    weights = [torch.randn(20, generator=generator)]
-    for _ in range(12):
-        weights.append(weights[-1] + 0.2 * torch.randn(20, generator=generator))
-    rows = []
-    for i in range(5, 12):
-        learner, engine = (torch.log_softmax(w, dim=-1) for w in (weights[i], weights[i - lag]))
-        tokens = torch.multinomial(engine.exp(), 600, replacement=True, generator=generator).reshape(100, 6)
-        drift = (learner - engine)[tokens]
-        stats = MismatchStats([("plan", 0)], torch.device("cpu"))
-        stats.add([("plan", 0)] * 100, drift, torch.ones_like(drift).bool(), *ClippedObjective().importance(drift))
-        rows.append(stats.metrics())
-    assert {alarm.alarm for alarm in raised(rows)} == expected

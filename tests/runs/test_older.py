@@ -47,6 +47,14 @@ def test_a_sharded_run_of_before_names_the_class_where_it_is_today() -> None:
     assert with_current_config(own) == own
 
 
+def test_a_configuration_without_the_keys_that_are_gone() -> None:
+    update = {"epochs": 1, "alarm_kl_nats": 0.01, "alarm_ess_ratio": 0.8}
+    older = {"algorithm": {"update": update}, "diagnostics": {"alarms": {"mismatch_nats": 0.01, "spread": 0.005}}}
+    newer = {"algorithm": {"update": {"epochs": 1}}, "diagnostics": {"alarms": {"spread": 0.005}}}
+    assert with_current_config(older) == newer == with_current_config(newer)
+    assert "alarm_kl_nats" in update
+
+
 def test_other_configurations_stay() -> None:
     for config in ({}, {"algorithm": {"sampler": {"k": 4}}}, {"algorithm": None}, {"algorithm": {"sampler": "a"}}):
         assert with_current_config(config) is config

@@ -26,7 +26,7 @@ from .packing import draw_rows, micro_batch_rows, mini_batches, pack
 from .ranks import Ranks
 from .sharding import release_shards
 from .train_config import PolicyTrainConfig
-from .update_stats import UpdateStats, warn_of_mismatch, weight_shares
+from .update_stats import UpdateStats, weight_shares
 
 MEASURED = 0.25
 """The share of a mini-batch's prompts from which the agents' shares of the gradient are measured, and..."""
@@ -98,8 +98,6 @@ class Learner(OptimizerSteps):
         metrics = stats.metrics(self.objective, self.ranks)
         if self.operations and self.peak:
             metrics["mfu"] = (self.operations.done - before) / metrics["update_s"] / self.peak
-        if self.ranks.first:
-            warn_of_mismatch(metrics, self.settings, self.name, self.version)
         self.version += 1
         shares |= weight_shares(self._groups_of_steps(groups), self.objective)
         return {**metrics, **shares, "faults/oom_splits": self.splits - splits}

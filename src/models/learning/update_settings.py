@@ -14,10 +14,6 @@ class UpdateSettings:
     Of the prompts whose candidates no step learns from (their advantage is 0), this ``mismatch_share`` is scored for
     the mismatch statistics, which would otherwise cover only samples with an advantage.  The prompts are drawn anew at
     each update, for each agent and turn at least one.  Scoring costs a forward pass.  1: all; 0: none.
-
-    A warning says that engine and learner differ too much where, for an agent in a turn, ``k3_nats`` of
-    :class:`.update_stats.MismatchStats` is above ``alarm_kl_nats`` or its ``ess_ratio`` below ``alarm_ess_ratio``; 0:
-    never.
     """
 
     mini_batches: int = 1
@@ -26,8 +22,6 @@ class UpdateSettings:
     clip_norm: float = 1.0
     live_groups_only: bool = False
     mismatch_share: float = 0.25
-    alarm_kl_nats: float = 0.01
-    alarm_ess_ratio: float = 0.8
 
     def __post_init__(self) -> None:
         for key in ("mini_batches", "epochs", "max_tokens"):
@@ -35,8 +29,5 @@ class UpdateSettings:
                 raise ValueError(f"algorithm.update.{key} must be at least 1, got {value}")
         if self.clip_norm <= 0:
             raise ValueError(f"algorithm.update.clip_norm must be above 0, got {self.clip_norm}")
-        if self.alarm_kl_nats < 0:
-            raise ValueError(f"algorithm.update.alarm_kl_nats must be >= 0, got {self.alarm_kl_nats}")
-        for key in ("mismatch_share", "alarm_ess_ratio"):
-            if not 0 <= (value := getattr(self, key)) <= 1:
-                raise ValueError(f"algorithm.update.{key} must be in [0, 1], got {value}")
+        if not 0 <= self.mismatch_share <= 1:
+            raise ValueError(f"algorithm.update.mismatch_share must be in [0, 1], got {self.mismatch_share}")

@@ -11,7 +11,6 @@ every version (:class:`...algorithms.objectives.Objective`).
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -23,9 +22,6 @@ from torch import Tensor
 from ...algorithms.objectives import Objective, ObjectiveOutput
 from ...experience import Sample
 from .ranks import Ranks
-from .update_settings import UpdateSettings
-
-log = logging.getLogger(__name__)
 
 TOKEN_SUMS = ("clipped", "approx_kl_nats", "tokens", "behaviour_kl_nats", "reference_kl_nats", "entropy_nats")
 """Fields of :class:`...algorithms.objectives.ObjectiveOutput` that are sums over tokens.  Each process has those of its
@@ -216,17 +212,3 @@ def weight_shares(groups: Iterable[Sequence[Sample]], objective: Objective) -> d
         metrics[f"diagnostics/{agent}/weight_share"] = share
         metrics[f"diagnostics/{agent}/excess_weight"] = share - messages[agent] / messages.total()
     return metrics
-
-
-def warn_of_mismatch(metrics: dict[str, float], settings: UpdateSettings, policy: str, version: int) -> None:
-    """Warn of the agent and turn where engine and learner differ most, where that is beyond the bounds."""
-    divergences = [(value, key) for key, value in metrics.items() if key.endswith("/k3_nats")]
-    ratios = [(value, key) for key, value in metrics.items() if key.endswith("/ess_ratio")]
-    if not divergences:
-        return
-    (divergence, where), (ratio, place) = max(divergences), min(ratios)
-    prefix = f"policy '{policy}', version {version}"
-    if 0 < (bound := settings.alarm_kl_nats) < divergence:
-        log.warning("%s: %s=%.3g is more than algorithm.update.alarm_kl_nats=%g", prefix, where, divergence, bound)
-    if ratio < (bound := settings.alarm_ess_ratio):
-        log.warning("%s: %s=%.3g is less than algorithm.update.alarm_ess_ratio=%g", prefix, place, ratio, bound)

@@ -272,6 +272,13 @@ class StrategySettings:
         return PRECISIONS[self.precision]
 
     @property
+    def coarseness(self) -> float:
+        """How coarse the numbers are that a pool multiplies, over bfloat16's; 0 where they are float32's or finer."""
+        if self.precision == "32-true" and self.on_gpu:
+            return {"highest": 0.0, "high": 1 / 8, "medium": 1.0}[self.float32_matmul]
+        return {"bf16-mixed": 1.0, "bf16-true": 1.0, "16-mixed": 1 / 8}.get(self.precision, 0.0)
+
+    @property
     def frozen_dtype(self) -> torch.dtype:
         """Of the weights of a base model that nothing learns, as they are loaded: the dtype that computes with them."""
         return torch.bfloat16 if self.precision.startswith("bf16") else torch.float32

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from ...cluster.weights import StoredWeights
 from ...experience import Candidate, Episode, Sample
 from ...rollout.engines.base import Engine, Remembering, Stateful
 from ...rollout.engines.counters import drain_counters
+from ...rollout.engines.plain_pass import BFLOAT16_ROUNDING, ROUNDING
 from ...rollout.policy_client import PolicyClient
 from ..bases.loading import checkpoint_weights
 from ..learning.learner import Groups
@@ -32,7 +34,8 @@ class Team:
 
     ``policies`` are those that learn; ``schedules`` says in which iterations, where it is not all of them.
     ``critics`` estimate values for the credit rule; none where it needs none.  ``bounds`` are the largest ages of
-    messages, in updates, of policies that have one of their own.
+    messages, in updates, of policies that have one of their own.  ``coarseness``: of policies that learn in other
+    numbers than float32's, see :attr:`.strategies.StrategySettings.coarseness`.
     """
 
     policies: Mapping[str, PolicyHandle]
@@ -44,6 +47,8 @@ class Team:
     critics: Critics = field(default_factory=Critics)
     ranks: Ranks = field(default_factory=Ranks)
     bounds: Mapping[str, int] = field(default_factory=dict)
+    coarseness: Mapping[str, float] = field(default_factory=dict)
+    _rounding: dict[str, float] = field(default_factory=dict, init=False)  # nats: of engine or learner, the larger
 
     @property
     def sharded(self) -> bool:
@@ -71,7 +76,20 @@ class Team:
                 by_pool.setdefault(self.policies[name].pool, {})[name] = batches[name]
         updates = [pool.update(groups, by_agent) for pool, groups in by_pool.items()]
         results = [await update for update in updates] if in_order else await asyncio.gather(*updates)
-        return {name: metrics for result in results for name, metrics in result.items()}
+        return self._with_roundings({name: metrics for result in results for name, metrics in result.items()})
+
+    def _with_roundings(self, updates: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
+        """``updates``, with ``mismatch/AGENT/roundings`` of each agent: by how many times the rounding of its policy's
+        model engine and learner are apart, both as root mean squares (k3 is about half a mean square).
+
+        Not of engines that tell no rounding, as those of servers and scripts.
+        """
+        for agent, client in self.training.items():
+            metrics, rounding = updates.get(client.policy, {}), self._rounding.get(client.policy, 0.0)
+            if rounding and (k3 := metrics.get(f"mismatch/{agent}/k3_nats")) is not None:
+                apart = math.sqrt(2 * max(k3, 0.0)) * client.sampling.temperature  # which divides logits
+                metrics[f"mismatch/{agent}/roundings"] = apart / rounding
+        return updates
 
     async def score_reference(self, episodes: Sequence[Episode]) -> None:
         """Set every candidate's log-probabilities under the reference, the same in all processes.
@@ -112,7 +130,10 @@ class Team:
             await self._load(name, checkpoint_weights(folder / name))
 
     async def _load(self, name: str, weights: Mapping[str, Tensor]) -> Mapping[str, float]:
-        return await self.engines[name].load(name, weights, self.policies[name].version)
+        metrics = await self.engines[name].load(name, weights, self.policies[name].version)
+        coarse = self.coarseness.get(name, 0.0) * metrics.get(BFLOAT16_ROUNDING, 0.0)
+        self._rounding[name] = max(metrics.get(ROUNDING, 0.0), coarse)
+        return metrics
 
     async def sleep(self) -> None:
         """Let engines release what they can while policies learn; :meth:`load_weights` wakes them."""

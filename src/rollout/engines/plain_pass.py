@@ -31,6 +31,10 @@ is at 3.8, and the nearest of a layer that lacks an update of 1e-5 at 10.
 """
 WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32, torch.float32: torch.float64}
 """The dtype whose plain pass counts as exact, for each that an engine computes in."""
+ROUNDING, BFLOAT16_ROUNDING = "rounding_nats", "bfloat16_rounding_nats"
+"""What engines measure of a model's plain pass on text at the start, and tell with its weights: the rounding in their
+own dtype, and in bfloat16, for learners that are coarser than the engine.
+"""
 
 PAGE = '''\
 A delivery robot waits at the door of a library. It has four parcels, a map of the building and a battery that lasts
@@ -77,6 +81,11 @@ def passages(
         page = Random(0).sample(words, len(words))
     text = cycle(token for part in (*prompts, page) for token in part if token < vocabulary)
     return [tuple(islice(text, length)) for length in lengths]
+
+
+def at_least_stored(rounding: float, logprobs: Tensor) -> float:
+    """``rounding``, or that of the float32 in which ``logprobs`` would be stored, where that is more."""
+    return max(rounding, torch.finfo(torch.float32).eps * rms(logprobs))
 
 
 def rms(differences: Tensor) -> float:

@@ -9,7 +9,6 @@ from ..conftest import train_config
     ("setting", "value"),
     [
         *(("mini_batches", 0), ("epochs", 0), ("max_tokens", 0), ("clip_norm", 0.0)),
-        *(("alarm_kl_nats", -0.1), ("alarm_ess_ratio", 1.1)),
         *(("mismatch_share", -0.1), ("mismatch_share", 1.5)),
     ],
 )

@@ -1,5 +1,7 @@
 """What a CPU machine can say about strategies; tests/test_ddp.py runs two processes."""
 
+from typing import Any
+
 import pytest
 import torch
 from lightning.fabric.strategies.dp import DataParallelStrategy
@@ -97,3 +99,23 @@ def test_what_fsdp2_cannot_do_is_refused() -> None:
         Fsdp2(checkpoints="both")
     with pytest.raises(DeviceError, match="cpu_offload=true: the weights are on the CPU already"):
         StrategySettings(accelerator="cpu", devices=2, strategy=Fsdp2(cpu_offload=True)).fabric()
+
+
+@pytest.mark.parametrize(
+    ("keys", "coarseness"),
+    [
+        ({}, 0.0),
+        ({"precision": "64-true"}, 0.0),
+        ({"precision": "bf16-mixed"}, 1.0),
+        ({"precision": "bf16-true"}, 1.0),
+        ({"precision": "16-mixed"}, 1 / 8),
+        ({"accelerator": "cuda"}, 1 / 8),
+        ({"accelerator": "cuda", "float32_matmul": "highest"}, 0.0),
+        ({"accelerator": "cuda", "float32_matmul": "medium"}, 1.0),
+        ({"accelerator": "cuda", "precision": "64-true"}, 0.0),
+    ],
+)
+def test_how_coarse_the_numbers_are_that_a_pool_multiplies(keys: dict[str, Any], coarseness: float) -> None:
+    """Of bfloat16's 8 bits, as torch counts them, float16 and TF32 have 3 more."""
+    assert StrategySettings(**({"accelerator": "cpu"} | keys)).coarseness == coarseness
+    assert torch.finfo(torch.float16).eps == torch.finfo(torch.bfloat16).eps / 8

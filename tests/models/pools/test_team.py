@@ -9,9 +9,12 @@ import pytest
 import torch
 
 from troupe.cluster.weights import StoredWeights
+from troupe.experience import Sampling
 from troupe.models.learning.schedule import Alternation, Schedule
 from troupe.models.pools import team as module
 from troupe.models.pools.team import Team
+from troupe.rollout.chat_codec import ChatCodec
+from troupe.rollout.policy_client import PolicyClient
 
 
 class FakePool:
@@ -99,6 +102,36 @@ async def test_an_engine_of_several_policies_loads_each_and_wakes_once() -> None
     assert shared.calls == [("sleep",), ("load", "a", "a", 3), ("load", "b", "b", 3), ("wake",), ("close",)]
     assert own.calls == [("sleep",), ("load", "c", "c", 3), ("wake",), ("close",)]
     assert metrics == {"probe_nats": 3.0, "woken": 1.0}  # the largest
+
+
+@pytest.mark.parametrize(("coarseness", "rounding"), [(0.0, 0.1), (1.0, 0.5), (1 / 8, 0.1)])
+async def test_mismatch_is_counted_in_roundings_of_engine_or_learner(coarseness: float, rounding: float) -> None:
+    """Of agents of one policy, at their temperatures; not of a policy whose engine tells no rounding."""
+
+    class Rounding(FakeEngine):
+        async def load(self, policy: str, weights: Any, version: int) -> Mapping[str, float]:
+            return {"rounding_nats": 0.1, "bfloat16_rounding_nats": 0.5}
+
+    class Measuring(FakePool):
+        async def update(self, batches: Mapping[str, Any], by_agent: bool) -> dict[str, dict[str, float]]:
+            agents = {"a": ("tool", "plan"), "b": ("judge",)}
+            return {name: {f"mismatch/{agent}/k3_nats": 0.02 for agent in agents[name]} for name in batches}
+
+    team = build({"a": (pool := Measuring()), "b": pool}, {"a": Rounding(), "b": FakeEngine()})
+    agents = {"tool": ("a", 1.0), "plan": ("a", 0.5), "judge": ("b", 1.0), "script": ("c", 1.0)}
+    team.training = {agent: client(policy, temperature) for agent, (policy, temperature) in agents.items()}
+    team.coarseness = {"a": coarseness}
+    batches: dict[str, Any] = {"a": [[1]], "b": [[2]]}
+    assert "mismatch/tool/roundings" not in (await team.update(batches, 0, in_order=False))["a"]  # not loaded yet
+    await team.load_weights()
+    metrics = await team.update(batches, 0, in_order=False)
+    assert metrics["a"]["mismatch/tool/roundings"] == pytest.approx(0.2 / rounding)
+    assert metrics["a"]["mismatch/plan/roundings"] == pytest.approx(0.1 / rounding)
+    assert metrics["b"].keys() == {"mismatch/judge/k3_nats"}
+
+
+def client(policy: str, temperature: float) -> PolicyClient:
+    return PolicyClient(policy, FakeEngine(), ChatCodec(), 8, Sampling(temperature=temperature))  # type: ignore[arg-type]
 
 
 async def test_engines_that_keep_prefixes_forget_them_once() -> None:

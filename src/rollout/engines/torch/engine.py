@@ -91,7 +91,7 @@ class TorchEngine(LocalEngine):
         self._cache_bytes = math.inf if max_cache_gib is None else max_cache_gib * GIB
         self._rows = max_batch_rows  # fewer, once memory did not suffice; a request with more decodes alone
         tokenizer = copy.deepcopy(tokenizer)  # of its own, because tokenizers must not be used by two threads at once
-        self._decoders = _decoders(models, tokenizer, dtype, prefix_cache_gib * GIB, prompts)
+        self._decoders, self._rounding = _decoders(models, tokenizer, dtype, prefix_cache_gib * GIB, prompts)
         # Requests arrive in the event loop and are queued for decoding: in lockstep by the loop, in the order of their
         # keys, before a round; else by the worker, as they come, before a token.
         self._arrived: deque[DecodingJob] = deque()
@@ -154,6 +154,7 @@ class TorchEngine(LocalEngine):
 
         Requests that wait meanwhile are served with the new ones.  Raises ``ValueError`` for weights that do not fit,
         see :func:`..weights.load_into`, and for those of a model that other policies share; nothing is changed then.
+        Returns how the model that the engine began with rounds (:mod:`..plain_pass`).
         """
         self._check_open("load")
         self._check_policy(policy)
@@ -167,7 +168,7 @@ class TorchEngine(LocalEngine):
         try:
             async with self._worker_lock:
                 await asyncio.get_running_loop().run_in_executor(self._worker, decoder.load, weights, version)
-                return {}
+                return self._rounding[policy]
         finally:
             self._waiting_loads -= 1
 
@@ -344,20 +345,21 @@ def _decoders(
     dtype: str | None,
     prefix_bytes: float,
     prompts: Sequence[Sequence[int]],
-) -> dict[str, Decoder]:
-    """By policy; a model that several policies share is converted and prepared once."""
-    prepared: dict[PreTrainedModel, tuple[PreTrainedModel, Forward]] = {}
+) -> tuple[dict[str, Decoder], dict[str, dict[str, float]]]:
+    """By policy, and how their models round; a model that several policies share is converted and prepared once."""
+    prepared: dict[PreTrainedModel, tuple[PreTrainedModel, Forward, dict[str, float]]] = {}
     decoders: dict[str, Decoder] = {}
+    rounding: dict[str, dict[str, float]] = {}
     for policy, source in models.items():
         base = source.model if isinstance(source, Adapted) else source
         if base not in prepared:
             model = in_dtype(base, dtype)
-            prepared[base] = model, prepare(policy, model, tokenizer, prompts)
-        model, forward = prepared[base]
+            prepared[base] = model, *prepare(policy, model, tokenizer, prompts)
+        model, forward, rounding[policy] = prepared[base]
         adapter = Adapter(policy, replace(source, model=model)) if isinstance(source, Adapted) else None
         eos = end_of_sequence(model, tokenizer)
         decoders[policy] = Decoder(policy, model, forward, tokenizer, eos, adapter, prefix_bytes)
-    return decoders
+    return decoders, rounding
 
 
 def _call_in(

@@ -17,18 +17,30 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
 
 from ..base import UnsupportedModelError
-from ..plain_pass import FACTOR, WIDER, computing_in, highest_precision, passages, rms
+from ..plain_pass import (
+    BFLOAT16_ROUNDING,
+    FACTOR,
+    ROUNDING,
+    WIDER,
+    at_least_stored,
+    computing_in,
+    highest_precision,
+    passages,
+    rms,
+)
 from .forward import Forward, FusedForward, ModuleForward
 from .shared_prompt import ATTENTION, SharedPromptCache
 
 
 def prepare(
     policy: str, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[Sequence[int]] = ()
-) -> Forward:
-    """Set ``model`` up for the engine (evaluation mode, no gradients, shared-prompt attention); its forward pass.
+) -> tuple[Forward, dict[str, float]]:
+    """Set ``model`` up for the engine (evaluation mode, no gradients, shared-prompt attention); its forward pass, and
+    how it rounds: :data:`..plain_pass.ROUNDING` and :data:`..plain_pass.BFLOAT16_ROUNDING`.
 
     It is tested on ``prompts``, the world's, or a page of text where there are none: 76 tokens at most, by a plain
-    pass in float64, one in float32 and one in the model's own dtype where that is another, each beside decoding.
+    pass in float64, one in float32, one in bfloat16 and one in the model's own dtype where that is another, and by
+    decoding in float32 and in its own dtype.
 
     Refused with :class:`UnsupportedModelError`: encoder-decoders and models that generate no text; sliding or chunked
     windows and recurrent or linear-attention layers; rotary embeddings that change with the length; attention that is
@@ -94,7 +106,7 @@ def _lengths(model: PreTrainedModel) -> list[int]:
 
 
 @torch.no_grad()
-def _compared(model: PreTrainedModel, texts: Sequence[Sequence[int]]) -> Forward:
+def _compared(model: PreTrainedModel, texts: Sequence[Sequence[int]]) -> tuple[Forward, dict[str, float]]:
     """Plug the attention in; raises unless two prompts, decoded by two rows each, get what a plain pass gets.
 
     The prompts differ in length, and a prompt's rows in their tokens, so that padding, groups, ranks and the ring of
@@ -105,25 +117,27 @@ def _compared(model: PreTrainedModel, texts: Sequence[Sequence[int]]) -> Forward
     lengths = [len(text) - 2 * REST for text in texts for _ in range(2)]  # of the prompts
     rows = [ids for text in texts for ids in (text[:-REST], [*text[: -2 * REST], *text[-REST:]])]
     sequences = pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(model.device)
-    dtypes = dict.fromkeys([torch.float32, model.dtype if model.dtype in WIDER else torch.float32])
+    own = model.dtype if model.dtype in WIDER else torch.float32
+    dtypes = {torch.bfloat16, torch.float32, own}
     plain = {dtype: _plain(model, sequences, lengths, dtype) for dtype in {*dtypes, *(WIDER[each] for each in dtypes)}}
+    rounding = {}
+    for dtype in dtypes:
+        exact = torch.cat(plain[WIDER[dtype]])
+        rounding[dtype] = at_least_stored(rms(torch.cat(plain[dtype]) - exact), exact)
     model.set_attn_implementation(ATTENTION)
     if model.config._attn_implementation != ATTENTION:
         raise UnsupportedModelError("its attention cannot be replaced")
     forward: Forward = FusedForward(model) if FusedForward.applies(model) else ModuleForward(model)
-    for dtype in dtypes:
-        exact = plain[WIDER[dtype]]
-        rounding = rms(torch.cat(plain[dtype]) - torch.cat(exact))
+    for dtype in dict.fromkeys([torch.float32, own]):
         with _in(model, dtype):
             decoded = torch.cat(_decoded(forward, sequences, lengths)).double().log_softmax(-1)
-        expected = torch.cat([row[-REST - 1 :] for row in exact])
-        error, least = rms(decoded - expected), torch.finfo(torch.float32).eps * rms(expected)
-        if not error <= FACTOR * max(rounding, least):
+        error = rms(decoded - torch.cat([row[-REST - 1 :] for row in plain[WIDER[dtype]]]))
+        if not error <= FACTOR * rounding[dtype]:
             raise UnsupportedModelError(
                 f"what it decodes in {str(dtype).removeprefix('torch.')} is {error:.2g} nats from its plain forward "
-                f"pass, which rounding moves by {rounding:.2g}"
+                f"pass, which rounding moves by {rounding[dtype]:.2g}"
             )
-    return forward
+    return forward, {ROUNDING: rounding[own], BFLOAT16_ROUNDING: rounding[torch.bfloat16]}
 
 
 def _in(model: PreTrainedModel, dtype: torch.dtype) -> AbstractContextManager[None]:

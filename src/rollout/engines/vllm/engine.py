@@ -114,7 +114,8 @@ class VllmEngine(LocalEngine):
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """Replace the weights once no completion is under way, and prove it; requests wait meanwhile.
 
-        Returns ``probe_nats`` (while asleep it is :meth:`wake` that measures it).  Raises ``ValueError`` for an
+        Returns how the model rounds (:mod:`..plain_pass`), and ``probe_nats``, which while asleep :meth:`wake`
+        measures.  Raises ``ValueError`` for an
         unknown policy, weights that do not fit and those of a model that others share (nothing is changed then);
         :class:`..base.EngineError` where the engine has others afterwards, and once ``restarts`` are used up.
         """
@@ -126,7 +127,8 @@ class VllmEngine(LocalEngine):
             await self.supervisor.settled()
             self.expected.update(policy, weights, version)
             await self.supervisor.with_restarts(self.verifier.verify)
-            return {} if self.server.offloaded else {"probe_nats": self.verifier.probe_nats(policy)}
+            measured = self.expected.policies[policy].measured
+            return measured if self.server.offloaded else measured | {"probe_nats": self.verifier.probe_nats(policy)}
 
     def drain(self) -> dict[str, float]:
         """How often the process was replaced since the last call (``faults/engine``)."""

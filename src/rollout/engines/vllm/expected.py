@@ -14,7 +14,16 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..lora import A, Adapted, Adapter, B
-from ..plain_pass import WIDER, computing_in, highest_precision, passages, rms
+from ..plain_pass import (
+    BFLOAT16_ROUNDING,
+    ROUNDING,
+    WIDER,
+    at_least_stored,
+    computing_in,
+    highest_precision,
+    passages,
+    rms,
+)
 from ..weight_files import files_of
 from ..weights import assign_strictly, tied_names
 from .digest import Digests, digests
@@ -81,12 +90,18 @@ class ExpectedAnswers:
         """How far (nats) a pass in the engine's dtype is from the one in the wider dtype, at the likeliest tokens."""
         rounding = self._apart(self._dtype)
         if self._dtype == torch.float32 and torch.cuda.is_available():
-            rounding = max(rounding, self._apart(torch.bfloat16) / TF32)
+            rounding = max(rounding, self.bfloat16_rounding / TF32)
         return rounding
+
+    @cached_property
+    def bfloat16_rounding(self) -> float:
+        """As :attr:`rounding`, of a pass in bfloat16."""
+        return self.rounding if self._dtype == torch.bfloat16 else self._apart(torch.bfloat16)
 
     def _apart(self, dtype: torch.dtype) -> float:
         pairs = zip(self._exact[1], self._plain(dtype), strict=True)
-        return rms(torch.cat([top - other.gather(-1, tokens) for (top, tokens), other in pairs]))
+        apart = rms(torch.cat([top - other.gather(-1, tokens) for (top, tokens), other in pairs]))
+        return at_least_stored(apart, self.logprobs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,6 +126,10 @@ class ExpectedPolicy:
     @property
     def rounding(self) -> float:
         return self.first.rounding
+
+    @property
+    def measured(self) -> dict[str, float]:
+        return {ROUNDING: self.rounding, BFLOAT16_ROUNDING: self.first.bfloat16_rounding}
 
 
 class ExpectedWeights:
@@ -192,7 +211,7 @@ class ExpectedWeights:
         for weights in (self.model, *self.adapters):
             _ = weights.digests
         for policy in self.policies.values():
-            _ = policy.logprobs, policy.rounding
+            _ = policy.logprobs, policy.measured
 
     def update(self, policy: str, weights: Mapping[str, Tensor], version: int) -> None:
         """New weights, to be sent.  Raises ``ValueError`` for weights that do not fit; nothing is changed then."""

@@ -69,11 +69,10 @@ class Verifier:
         # And a token after a sequence in the cache, as decoding goes: a GPU replays how it went at the start.
         results += await server.probe(policy.name, self.expected.sequences[:1])
         nats = difference(torch.cat([policy.logprobs, policy.logprobs[:1]]), results)
-        least = torch.finfo(torch.float32).eps * rms(policy.logprobs)
         rounding = policy.rounding
-        if not nats <= FACTOR * max(rounding, least):
+        if not nats <= FACTOR * rounding:
             rounding = policy.answers.rounding  # these weights' own, in case that they round worse than the first
-        if not nats <= FACTOR * max(rounding, least):
+        if not nats <= FACTOR * rounding:
             raise WeightsMismatchError(
                 f"{label}: log-probabilities of engine and learner differ by {nats:.2g} nats after passages of text, "
                 f"on which {self.expected.settings.dtype} moves the learner's by {rounding:.2g}"
