@@ -16,11 +16,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from troupe.diagnostics.settings import AlarmSettings
 from troupe.experience import Request, Sample, Sampling
-from troupe.models.policy import PolicyModule
-from troupe.models.pool import Pool
-from troupe.models.strategies import StrategySettings
-from troupe.models.team import Team
-from troupe.models.tiny import build_tokenizer
+from troupe.models.bases.tiny import build_tokenizer
+from troupe.models.learning.policy import PolicyModule
+from troupe.models.pools.pool import Pool
+from troupe.models.pools.strategies import StrategySettings
+from troupe.models.pools.team import Team
 from troupe.rollout.engines.plain_pass import FACTOR
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.policy_client import PolicyClient
