@@ -53,6 +53,8 @@ NORMALIZATIONS = (
     (r"÷", r"\\div "),
     (r"π", r"\\pi "),
     (r"∞", r"\\infty "),
+    (r"\^\s*\{?((?:\s*(?:\\prime(?![a-zA-Z])|['’]))+)\s*\}?", lambda match: "'" * len(re.findall("p|['’]", match[1]))),
+    (r"(?<=[a-zA-Z])['’]+(?!s\b)", lambda match: f"_{{{'prime' * len(match[0])}}}"),
     (r"√\s*(\d+)", r"\\sqrt{\1}"),
     (r"√\s*\(", r"\\sqrt("),
     (r"∪", r"\\cup "),
@@ -78,12 +80,14 @@ SCALES = {
 _SCALE = rf"(?:{'|'.join(SCALES)})s?"
 _SCALED = re.compile(rf"(.+?)((?:\s+{_SCALE}\b)+)", re.IGNORECASE)
 """7 million, 2 hundred thousand."""
+_DERIVED = re.compile(r"(?:[)\]}]|_\w)\s*['’]|\\[a-zA-Z]+_\{prime")
+"""The derivative of what is no name: of names, y' is one as well."""
 _DOTS = re.compile(r"\\[a-z]*dots|\.\s*\.|…")
 """More figures or members, left out."""
 _CHANGING = re.compile(
     rf"{_DOTS.pattern}|^and\b.|\b(?:or|plus|minus|squared|cubed|factorial|at (?:least|most)"
-    r"|(?:more|less|fewer|greater) than|half|halves|thirds|fourths|fifths|(?:ten|hundred|thousand|million)ths"
-    r"|to the|negative)\b",
+    r"|(?:more|less|fewer|greater) than|(?:more|less|fewer|times|over|by)\s+\d\w*|half|halves|thirds|fourths|fifths"
+    r"|(?:ten|hundred|thousand|million)ths|to the|negative)\b",
     re.IGNORECASE,
 )
 """A remark that makes another answer of the number before it."""
@@ -303,6 +307,8 @@ def leaf(text: str) -> Tree:
     """An expression."""
     if _DOTS.search(text):
         raise Unreadable("figures left out")
+    if _DERIVED.search(text):
+        raise Unreadable("a derivative")
     if scaled := _SCALED.fullmatch(text):
         number = numeral(scaled[1])
         if number is None:
@@ -358,26 +364,8 @@ def numeral(text: str) -> Fraction | None:
     return None
 
 
-FUNCTIONS = {
-    sympy.factorial: "factorial",
-    sympy.binomial: "binomial",
-    sympy.floor: "floor",
-    sympy.ceiling: "ceiling",
-    sympy.Abs: "abs",
-    sympy.log: "log",
-    sympy.exp: "exp",
-    sympy.Min: "min",
-    sympy.Max: "max",
-    sympy.sin: "sin",
-    sympy.cos: "cos",
-    sympy.tan: "tan",
-    sympy.cot: "cot",
-    sympy.sec: "sec",
-    sympy.csc: "csc",
-    sympy.asin: "asin",
-    sympy.acos: "acos",
-    sympy.atan: "atan",
-}
+_NAMES = "factorial binomial floor ceiling Abs log exp Min Max sin cos tan cot sec csc asin acos atan"
+FUNCTIONS = {getattr(sympy, name): name.lower() for name in _NAMES.split()}
 
 
 def tree(expression: Any, depth: int) -> Tree:

@@ -222,7 +222,14 @@ SAME: dict[str, tuple[list[str], list[str]]] = {
     "3i+4j": (["4j+3i"], ["7i", "7j", "3j+4i"]),
     # a number and words
     "7": (
-        ["7\\text{ apples}", "7\\text{ more apples}", "7.", "7\\text{ months}", "7\\text{ kg}"],
+        [
+            "7\\text{ apples}",
+            "7\\text{ more apples}",
+            "7\\text{ times a day}",
+            "7.",
+            "7\\text{ months}",
+            "7\\text{ kg}",
+        ],
         [
             *(
                 "7\\text{ million}",
@@ -235,8 +242,16 @@ SAME: dict[str, tuple[list[str], list[str]]] = {
             *("7\\text{ squared}", "7\\text{ cubed}", "7\\text{ plus}", "7\\text{ minus one}", "7\\text{ and a half}"),
             *("7\\text{ or more}", "7\\text{ apples or less}", "7\\text{ at least}", "7\\text{ or 8}", "7 or more"),
             *("7 squared", "7 at least", "7 plus", "7\\text{...}"),
+            *("7\\text{ less 3}", "7\\text{ fewer 10 of them}", "7\\text{ increased by 3x}", "7\\text{ times 3}"),
         ],
     ),
+    # a derivative is not the function
+    "y": (["(y)"], ["y'", "y’", "y''", "y^{\\prime}", "y^\\prime", "(y)'", "\\sin'(y)"]),
+    "y'": (["y^{\\prime}", "y^\\prime", "y’", "y^{'}"], ["y", "y''", "y^2", "y^{\\prime\\prime}", "x'"]),
+    "2f'(x) + 1": (["2f^{\\prime}(x) + 1"], ["2f(x) + 1", "2f''(x) + 1"]),
+    "x_1": (["x_{1}"], ["x_1'", "x_{1}'"]),
+    "x^2": (["f'(x) = x^2", "y' = x^2"], ["(x^2)'", "x'^2"]),
+    "30": (["30'"], ["30x'"]),
     "7000000": (
         [
             *("7\\text{ million}", "7 million", "7\\,\\text{Million people}", "\\$7 million dollars", "7,000\\text{k}"),
