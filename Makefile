@@ -74,7 +74,7 @@ ifneq ($(UNKNOWN),)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 coder_q4 bench bench-vllm gpu-day soak test test-slow test-all check-docs test-docs test-vllm test-gpu test-trl test-deepspeed test-agents sweep-agents test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare watch report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 coder_q4 bench bench-vllm gpu-day soak test test-slow test-all check-docs test-docs test-vllm test-gpu test-trl test-deepspeed test-agents sweep-agents test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -111,6 +111,9 @@ gateway: need-run $(DEV) ## Serve a trained team's agents to other programs, eve
 
 compare: need-pair $(CORE) ## Compare two evaluations task by task: a=DIR b=DIR
 	@$(BIN)/troupe compare $(a) $(b) $(call SETTINGS,a b)
+
+watch: need-runs $(CORE) ## Show a run in the browser while it is written: run=DIR; or several beside each other: runs="DIR DIR" [port=N]
+	@$(BIN)/troupe watch $(run) $(runs) $(if $(port),--port $(port)) $(call SETTINGS,run runs port)
 
 report: need-runs $(CORE) ## Write a run's report.html again from its files: run=DIR; or one page about several: runs="DIR DIR" [out=FILE]
 	@$(BIN)/troupe report $(run) $(runs) $(if $(out),--out $(out)) $(call SETTINGS,run runs out)
