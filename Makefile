@@ -14,6 +14,7 @@ DEEPSPEED := $(VENV)/.deepspeed-$(KEY)
 PEERS := $(VENV)/.peers-$(KEY)
 NOTEBOOK := $(VENV)/.notebook-$(KEY)
 GGUF := $(VENV)/.gguf-$(KEY)
+GYM := $(VENV)/.gym-$(KEY)
 SITE := $(VENV)/.site-$(KEY)
 BROWSER := $(VENV)/.browser-$(KEY)
 PIP  := $(BIN)/python -m pip -qq --disable-pip-version-check install -c constraints.txt
@@ -74,7 +75,7 @@ ifneq ($(UNKNOWN),)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare watch report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 coder_q4 bench bench-vllm gpu-day soak test test-slow test-all check-docs test-docs test-vllm test-gpu test-trl test-deepspeed test-agents sweep-agents test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare watch report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 coder_q4 bench bench-vllm gpu-day soak test test-slow test-all check-docs test-docs test-vllm test-gpu test-trl test-deepspeed test-gym test-agents sweep-agents test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -221,6 +222,9 @@ test-deepspeed: $(DEEPSPEED) ## Train with DeepSpeed's ZeRO 2 and 3 in two proce
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m deepspeed \
 	  tests/test_topologies.py tests/test_deepspeed.py tests/models/learning/test_zero.py $(args)
 
+test-gym: $(GYM) ## Play tasks of reasoning-gym
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/envs/test_reasoning_gym.py $(args)
+
 test-agents: $(AGENTS) ## Train teams of LangGraph and of plain Python through the gateway
 	@OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -m agents tests/agents $(args)
 
@@ -333,6 +337,11 @@ $(AGENTS): | $(AGENTS_VENV)/bin/python
 	@echo 'Installing Troupe and frameworks of agents (a minute or two)'
 	@$(AGENTS_VENV)/bin/python -m pip -qq --disable-pip-version-check install -c constraints.txt -e '.[dev,gateway,agents]'
 	@rm -f $(AGENTS_VENV)/.agents-* && touch $@
+
+$(GYM): $(DEV)
+	@echo 'Installing reasoning-gym'
+	@$(PIP) -e '.[math,reasoning-gym]'
+	@rm -f $(VENV)/.gym-* && touch $@
 
 $(GGUF): $(CORE)
 	@echo 'Installing the reader of GGUF files'

@@ -41,16 +41,27 @@ HAS = {
     "delegation": ["laptop"],
     "code": ["laptop", "coder", "paper_1_7b", "paper_8b"],
     "search": ["laptop", "coder", "paper_1_7b", "paper_8b"],
+    "reasoning_gym": ["laptop", "coder", "paper_1_7b", "paper_8b", "smollm2"],
     "math": ["laptop", "coder", "paper_1_7b", "paper_8b", "smollm2"],
     "code_collab": ["laptop", "paper_magrpo", "coder", "paper_1_7b", "paper_8b"],
     "writing": ["laptop", "smollm2", "paper_magrpo", "paper_1_7b", "paper_8b"],
 }
 """The scales of a world; the others have GENERAL."""
-CODER = {"math": "Gsm8k", "code": "mbpp", "code_collab": "openai_humaneval", "search": "NaturalQuestions"}
+CODER = {
+    "math": "Gsm8k",
+    "reasoning_gym": "leg_counting",
+    "code": "mbpp",
+    "code_collab": "openai_humaneval",
+    "search": "NaturalQuestions",
+}
 """The tasks with Qwen2.5-Coder."""
-SMOLLM2 = {"math": "troupe.envs.math.WordProblems", "writing": "troupe.envs.writing.Writing"}
+SMOLLM2 = {
+    "reasoning_gym": "troupe.envs.reasoning_gym.ReasoningGym",
+    "math": "troupe.envs.math.WordProblems",
+    "writing": "troupe.envs.writing.Writing",
+}
 """The world's class with SmolLM2."""
-HORIZONS = {"writing": 1, "code_collab": 1, "plan_path_hard": 3, "plan_path_short": 2}
+HORIZONS = {"reasoning_gym": 1, "writing": 1, "code_collab": 1, "plan_path_hard": 3, "plan_path_short": 2}
 THOUGHT = "<|im_start|>assistant\n<think>\n\n</think>\n\n"
 
 

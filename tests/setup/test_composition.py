@@ -33,6 +33,7 @@ PAIRS = {
     "couplet": ("first", "second"),
     "signalling": ("sender", "receiver"),
     "math": ("tool", "reasoner"),
+    "reasoning_gym": ("tool", "reasoner"),
     **WRITERS,
     **COLLABS,
     **CODES,

@@ -1,0 +1,130 @@
+"""Tasks of reasoning-gym (https://github.com/open-thought/reasoning-gym), its generators and its scorers, in the
+workflow of mathematics: a tool agent writes a program, a reasoner answers; or one agent alone.
+
+An answer is right where the generator's own scorer gives it 1; less counts as wrong.  Scorers read what a model wrote,
+some of them as Python's or sympy's expressions, so that they run in the sandbox, one process an answer, and make the
+task again there from its seed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..errors import AbsentError, check_whole, nearest
+from ..experience import Task
+from ..sandbox import Call, Job, Verdict
+from .datasets.source import ItemSource
+from .math.questions import MathQuestions
+from .math.sources import Question
+
+IMPORTS: Final = ("reasoning_gym",)
+SCORER: Final = """
+import json
+from reasoning_gym import create_dataset
+
+def score(generator, settings, seed, answers):
+    tasks = create_dataset(generator, size=1, seed=seed, **json.loads(settings))
+    return [float(tasks.score_answer(answer, tasks[0])) for answer in answers]
+"""
+SPLIT_SEEDS: Final = {"train": 0, "validation": 1 << 30, "test": 1 << 31}
+"""The first seed of each split's tasks."""
+
+
+@dataclass(frozen=True)
+class Puzzle(Question):
+    """A task of ``generator`` with ``settings`` (JSON), made from ``seed``."""
+
+    generator: str = ""
+    settings: str = "{}"
+    seed: int = 0
+
+    @property
+    def task_data(self) -> Mapping[str, Any]:
+        return {**super().task_data, "puzzle": (self.generator, self.settings, self.seed)}
+
+    def contradicts(self, other: Question) -> bool:
+        return False  # a question may have several right answers
+
+
+class Generator(ItemSource[Question]):
+    """``count`` tasks of the generator ``name``, made with ``settings`` from the seeds that begin with the ``split``'s,
+    so that no two splits have a task of one seed.  Equal tasks of other seeds are in one split only, as of any data.
+
+    Raises ``ValueError`` naming the generator, :class:`~troupe.errors.AbsentError` without the package.
+    """
+
+    def __init__(self, name: str, split: str, count: int, settings: Mapping[str, Any] | None = None) -> None:
+        if split not in SPLIT_SEEDS:
+            raise ValueError(f"split={split} is unknown{nearest(split, list(SPLIT_SEEDS))}")
+        check_whole("count", count, 1)
+        self.name, self.count, self.first, self.settings = name, count, SPLIT_SEEDS[split], dict(settings or {})
+
+    def items(self, counts: Counter[str]) -> Iterator[Question]:
+        try:
+            from reasoning_gym import create_dataset
+            from reasoning_gym.factory import DATASETS
+        except ImportError as error:
+            raise AbsentError("env=reasoning_gym needs pip install 'troupe-rl[math,reasoning-gym]'") from error
+        if self.name not in DATASETS:
+            raise ValueError(f"reasoning-gym has no generator '{self.name}'{nearest(self.name, sorted(DATASETS))}")
+        settings = json.dumps(self.settings)
+        for seed in range(self.first, self.first + self.count):
+            try:
+                task = create_dataset(self.name, size=1, seed=seed, **self.settings)[0]
+            except (AssertionError, TypeError, ValueError) as error:
+                raise ValueError(f"reasoning-gym's {self.name} refuses {settings}: {error}") from error
+            question, answer = task["question"].strip(), task["answer"]
+            if not isinstance(answer, str) or not answer.strip():
+                counts["without_answer"] += 1  # what its scorer wants stands elsewhere
+                continue
+            yield Puzzle(question, answer.strip(), generator=self.name, settings=settings, seed=seed)
+
+
+class ReasoningGym(MathQuestions):
+    """``train``, ``validation`` and ``test`` are :class:`Generator`; all else is that of :class:`.math.questions.
+    MathQuestions`.  ``sandbox`` must have :data:`IMPORTS` among its imports, beside those that read answers.
+    """
+
+    name = "reasoning_gym"
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._puzzle: tuple[str, str, int] = ("", "{}", 0)
+
+    def reset(self, task: Task) -> None:
+        super().reset(task)
+        self._puzzle = task.data["puzzle"]
+
+    async def open(self) -> Mapping[str, bool | int | str]:
+        counts = await super().open()
+        made = {item.generator: item for item in self.splits.items["test"].values() if isinstance(item, Puzzle)}
+        for puzzle in made.values():
+            if (await self._scores(puzzle.task_data["puzzle"], [puzzle.answer])) != [1.0]:
+                raise ValueError(
+                    f"env.test: reasoning-gym's {puzzle.generator} does not give 1 to its own answer "
+                    f"{puzzle.answer[:60]!r}; see env.sandbox.imports"
+                )
+        return counts
+
+    async def _equal(self, answer: str, expected: str) -> bool:
+        if answer.split() == expected.split():
+            return True
+        return expected == self._gold and await self._scores(self._puzzle, [answer]) == [1.0]
+
+    async def prints_it(self, output: str) -> bool:
+        return await self._equal(output, self._gold)
+
+    async def _scores(self, puzzle: tuple[str, str, int], answers: Sequence[str]) -> list[float]:
+        """Of each answer; 0 where the scorer fails on it, which is the answer's fault.
+
+        Raises :class:`~troupe.envs.base.WorldFailure` where the sandbox failed.
+        """
+        job = Job(SCORER, entry=Call("score", [*puzzle, list(answers)]))
+        result = await self.answers.execution.result(job)
+        if result.verdict is not Verdict.OK or not isinstance(result.value, list):
+            return [0.0] * len(answers)
+        return [value if isinstance(value, float) else 0.0 for value in result.value]

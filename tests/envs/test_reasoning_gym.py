@@ -1,0 +1,115 @@
+"""Tasks of reasoning-gym, scored by its own scorers in the sandbox."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from troupe.envs.math.questions import MathQuestions
+from troupe.envs.reasoning_gym import Generator, Puzzle, ReasoningGym
+from troupe.envs.testing import check_world
+from troupe.experience import Task
+from troupe.sandbox import Limits, LocalSandbox
+
+pytest.importorskip("reasoning_gym")
+IMPORTS = ("sympy", "mpmath", "latex2sympy2_extended", "antlr4", "reasoning_gym")
+GENERATORS = ("leg_counting", "word_sorting")
+
+
+def world(sandbox: LocalSandbox, **settings: Any) -> ReasoningGym:
+    def made(split: str, count: int) -> list[Generator]:
+        return [Generator(name, split, count) for name in GENERATORS]
+
+    sets: dict[str, Any] = {"train": made("train", 40), "validation": made("validation", 6), "test": made("test", 6)}
+    return ReasoningGym(**{"sandbox": sandbox, "horizon": 1, "limits": Limits(cpu_s=2.0), **sets, **settings})
+
+
+@pytest.fixture
+def sandbox() -> LocalSandbox:
+    return LocalSandbox(workers=1, imports=IMPORTS)
+
+
+@pytest.fixture
+async def gym(sandbox: LocalSandbox) -> AsyncIterator[ReasoningGym]:
+    made = world(sandbox)
+    await made.open()
+    yield made
+    await made.close()
+
+
+async def success(gym: ReasoningGym, task: Task, answer: str, program: str = "print(1)") -> tuple[bool, float]:
+    """Of an answer, and the reward of the program before it."""
+    env = gym.fork()
+    env.reset(task)
+    run = await env.step({"tool": f"```python\n{program}\n```"})
+    step = await env.step({"reasoner": f"\\boxed{{{answer}}}"})
+    return step.success, run.local["tool"]
+
+
+async def test_an_answer_is_what_the_scorer_says(gym: ReasoningGym) -> None:
+    for task in gym.tasks("test", 12, 0):
+        own = task.data["answer"]
+        assert await success(gym, task, own, f"print({own!r})") == (True, 1.0)
+        right, reward = await success(gym, task, "none of these")
+        assert not right and reward == pytest.approx(0.2)
+    (sorting,) = [t for t in gym.tasks("test", 12, 0) if t.data["puzzle"][0] == "word_sorting"][:1]
+    words = sorted(sorting.data["answer"].split(", "), reverse=True)
+    assert not (await success(gym, sorting, ", ".join(words)))[0]
+
+
+async def test_whatever_is_answered_is_scored(gym: ReasoningGym) -> None:
+    for text in ("__import__('os')._exit(0)", "(" * 5000, "1" * 5000, "\ud800", "", "[].__class__"):
+        for task in gym.tasks("test", 2, 1):
+            assert not (await success(gym, task, text))[0]
+
+
+@pytest.mark.parametrize("settings", [{}, {"team": "solo"}, {"horizon": 2, "stop": "consensus"}])
+async def test_the_world_keeps_the_contract(sandbox: LocalSandbox, settings: dict[str, Any]) -> None:
+    env = world(sandbox, **settings)
+    await env.open()
+    await check_world(env)
+    await env.close()
+
+
+def test_splits_have_no_task_in_common(sandbox: LocalSandbox) -> None:
+    env = world(sandbox)
+    items = env.splits.items
+    assert all(isinstance(item, Puzzle) for part in items.values() for item in part.values())
+    keys = {split: set(part) for split, part in items.items()}
+    assert (
+        not keys["train"] & keys["test"] and not keys["train"] & keys["validation"] | keys["validation"] & keys["test"]
+    )
+    assert {item.generator for item in items["test"].values()} == set(GENERATORS)  # type: ignore[attr-defined]
+    again = world(sandbox).splits.items["train"]
+    assert {key: item.text for key, item in again.items()} == {key: item.text for key, item in items["train"].items()}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        ("leg_countin", {}, "has no generator 'leg_countin'; did you mean leg_counting"),
+        ("leg_counting", {"min_animals": -1}, "leg_counting refuses"),
+        ("leg_counting", {"legs": 3}, "leg_counting refuses .*legs"),
+    ],
+)
+def test_a_generator_that_there_is_not_is_named(
+    sandbox: LocalSandbox, name: str, settings: dict[str, Any], message: str
+) -> None:
+    env = world(sandbox, train=[Generator(name, "train", 3, settings)])
+    with pytest.raises(ValueError, match=message):
+        env.tasks("train", 1, 0)
+
+
+async def test_a_sandbox_without_the_package_is_named() -> None:
+    env = world(LocalSandbox(workers=1, imports=IMPORTS[:4]))
+    try:
+        with pytest.raises(ValueError, match=r"does not give 1 to its own answer .*env\.sandbox\.imports"):
+            await env.open()
+    finally:
+        await env.close()
+
+
+def test_a_split_is_one_of_three() -> None:
+    with pytest.raises(ValueError, match=r"split=tests is unknown; did you mean test"):
+        Generator("leg_counting", "tests", 1)
+    assert issubclass(ReasoningGym, MathQuestions)
