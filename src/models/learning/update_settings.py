@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...errors import AboveZero, NotNegative, Positive, Share, check_fields
+
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateSettings:
@@ -20,23 +22,14 @@ class UpdateSettings:
     never.
     """
 
-    mini_batches: int = 1
-    epochs: int = 1
-    max_tokens: int = 16_384
-    clip_norm: float = 1.0
+    mini_batches: Positive = 1
+    epochs: Positive = 1
+    max_tokens: Positive = 16_384
+    clip_norm: AboveZero = 1.0
     live_groups_only: bool = False
-    mismatch_share: float = 0.25
-    alarm_kl_nats: float = 0.01
-    alarm_ess_ratio: float = 0.8
+    mismatch_share: Share = 0.25
+    alarm_kl_nats: NotNegative = 0.01
+    alarm_ess_ratio: Share = 0.8
 
     def __post_init__(self) -> None:
-        for key in ("mini_batches", "epochs", "max_tokens"):
-            if (value := getattr(self, key)) < 1:
-                raise ValueError(f"algorithm.update.{key} must be at least 1, got {value}")
-        if self.clip_norm <= 0:
-            raise ValueError(f"algorithm.update.clip_norm must be above 0, got {self.clip_norm}")
-        if self.alarm_kl_nats < 0:
-            raise ValueError(f"algorithm.update.alarm_kl_nats must be >= 0, got {self.alarm_kl_nats}")
-        for key in ("mismatch_share", "alarm_ess_ratio"):
-            if not 0 <= (value := getattr(self, key)) <= 1:
-                raise ValueError(f"algorithm.update.{key} must be in [0, 1], got {value}")
+        check_fields(self, "algorithm.update.")
