@@ -1,4 +1,4 @@
-"""The errors that rooms have in common, checks of numbers, suggestions for a misspelt key, text that can be shown."""
+"""The errors that rooms have in common, checks of values, suggestions for a misspelt key, text that can be shown."""
 
 from __future__ import annotations
 
@@ -9,7 +9,20 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from functools import cache
 from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+Whole = Annotated[int, Field(), "a whole number"]
+Positive = Annotated[int, Field(ge=1), "a whole number of at least 1"]
+Natural = Annotated[int, Field(ge=0), "a whole number of at least 0"]
+AboveZero = Annotated[float, Field(gt=0), "above 0"]
+NotNegative = Annotated[float, Field(ge=0), "at least 0"]
+Share = Annotated[float, Field(ge=0, le=1), "in [0, 1]"]
+"""Types of the fields of settings, each with its range in words, for :func:`check_fields`."""
 
 LIKE = 0.65
 """The similarity, by difflib, from which on a name is suggested: a slip or two of the fingers, not another word."""
@@ -73,6 +86,36 @@ def check_whole(key: str, value: object, least: int) -> None:
     """Raise ``ValueError``, naming ``key``, unless ``value`` (whatever a configuration holds) is such a number."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise ValueError(f"{key} must be a whole number of at least {least}, got {value!r}")
+
+
+def check_fields(settings: object, section: str = "", error: type[ValueError] = ValueError) -> None:
+    """Raise ``error``, naming the key in ``section``, for a field of the dataclass ``settings`` that is not of its
+    type: one of the types above, true or false, or one of several words."""
+    kind: Any = type(settings)
+    for name, (adapter, expected) in _checked(kind).items():
+        try:
+            adapter.validate_python(value := getattr(settings, name), strict=True)
+        except ValidationError:
+            raise error(f"{section}{name} must be {expected}, got {value!r}") from None
+
+
+@cache
+def _checked(kind: type) -> dict[str, tuple[TypeAdapter[Any], str]]:
+    """By field, its checker and what it may be."""
+    hints = get_type_hints(kind, include_extras=True)
+    ranges = {each.name: _range(hints[each.name]) for each in fields(kind)}
+    return {name: (TypeAdapter(hints[name]), words) for name, words in ranges.items() if words}
+
+
+def _range(hint: Any) -> str:
+    """What a value of the type ``hint`` may be; "" of a type that is not checked."""
+    if get_origin(hint) is Annotated:
+        return str(hint.__metadata__[-1])
+    if get_origin(hint) is Literal:
+        return " or ".join(words) if len(words := get_args(hint)) < 3 else f"one of {', '.join(words)}"
+    if type(None) in get_args(hint):
+        return _range(get_args(hint)[0])
+    return "true or false" if hint is bool else ""
 
 
 def check_above_zero(key: str, value: object, largest: float = math.inf) -> None:

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 if TYPE_CHECKING:  # whose import takes seconds: a configuration is checked without it
     import torch
     from torch import Tensor
 
-from .errors import whole_characters
+from pydantic import Field
+
+from .errors import Natural, NotNegative, Positive, check_fields, whole_characters
 
 Split = Literal["train", "validation", "test"]
 FinishReason = Literal["stop", "length"]
@@ -70,26 +72,19 @@ class Task:
 class Sampling:
     """How an engine draws tokens.  Raises ``ValueError``, naming the key, for a value out of range."""
 
-    temperature: float = 1.0
+    temperature: NotNegative = 1.0
     """0 is greedy."""
-    top_p: float = 1.0
+    top_p: Annotated[float, Field(gt=0, le=1), "in (0, 1]"] = 1.0
     """In (0, 1]; 1 truncates nothing."""
-    top_k: int = 0
+    top_k: Natural = 0
     """0 truncates nothing."""
-    max_tokens: int = 64
+    max_tokens: Positive = 64
     """Upper bound of a completion's length, end-of-sequence included."""
     stop: tuple[str, ...] = ()
     """Strings that end a completion as soon as its text contains one."""
 
     def __post_init__(self) -> None:
-        if self.temperature < 0:
-            raise ValueError(f"sampling.temperature must be >= 0, got {self.temperature}")
-        if not 0 < self.top_p <= 1:
-            raise ValueError(f"sampling.top_p must be in (0, 1], got {self.top_p}")
-        if self.top_k < 0:
-            raise ValueError(f"sampling.top_k must be >= 0 (0 keeps all), got {self.top_k}")
-        if self.max_tokens < 1:
-            raise ValueError(f"sampling.max_tokens must be >= 1, got {self.max_tokens}")
+        check_fields(self, "sampling.")
 
 
 @dataclass(frozen=True)

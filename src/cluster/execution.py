@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..errors import check_above_zero, check_whole
+from ..errors import AboveZero, Natural, NotNegative, check_fields
 
 ADDRESS = re.compile(r"auto|ray://\S+|(\[[0-9a-fA-F:.%]+\]|[^\s:/\[\]]+):\d{1,5}")
 """What Ray connects to; an IPv6 address has brackets."""
@@ -16,14 +16,11 @@ ADDRESS = re.compile(r"auto|ray://\S+|(\[[0-9a-fA-F:.%]+\]|[^\s:/\[\]]+):\d{1,5}
 class Resources:
     """What Ray keeps free for one process.  Raises ``ValueError`` naming the key."""
 
-    cpus: float = 1
-    gpus: float = 0
+    cpus: NotNegative = 1
+    gpus: NotNegative = 0
 
     def __post_init__(self) -> None:
-        for name in ("cpus", "gpus"):
-            value = getattr(self, name)
-            if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
-                raise ValueError(f"{name} must be a number of at least 0, got {value!r}")
+        check_fields(self)
         if not self.cpus and not self.gpus:
             raise ValueError("cpus and gpus are 0: Ray has no bundle of nothing")
 
@@ -53,20 +50,16 @@ class Execution:
     kind: Literal["local", "ray"] = "local"
     address: str | None = None
     resources: ResourceMap = field(default_factory=ResourceMap)
-    worlds: int = 0
-    restarts: int = 3
-    start_s: float = 300
+    worlds: Natural = 0
+    restarts: Natural = 3
+    start_s: AboveZero = 300
 
     def __post_init__(self) -> None:
-        if self.kind not in ("local", "ray"):
-            raise ValueError(f"execution.kind must be local or ray, got {self.kind!r}")
+        check_fields(self, "execution.")
         if self.address is not None and not (isinstance(self.address, str) and ADDRESS.fullmatch(self.address)):
             raise ValueError(f"execution.address must be null, auto, HOST:PORT or ray://..., got {self.address!r}")
-        check_whole("execution.worlds", self.worlds, 0)
         if self.worlds and self.kind == "local":
             raise ValueError(f"execution.worlds={self.worlds} has no effect with execution=local; give execution=ray")
-        check_whole("execution.restarts", self.restarts, 0)
-        check_above_zero("execution.start_s", self.start_s)
 
     @property
     def on_ray(self) -> bool:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
-from ..errors import check_whole
+from ..errors import Natural, NotNegative, Positive, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,30 +19,25 @@ class AlarmSettings:
     Raises ``ValueError``, naming the key, for a value out of range.
     """
 
-    window: int = 5
-    measurements: int = 3
-    solved: float = 0.9
-    zero_variance: float = 0.98
-    grad_norm: float = 1e-6
-    entropy_ratio: float = 0.1
-    truncated: float = 0.25
-    length_ratio: float = 3.0
-    gradient_share: float = 0.8
-    excess_weight: float = 0.25
-    influence: float = 0.05
-    spread: float = 0.005
-    mismatch_roundings: float = 8.0
-    mismatch_ess_ratio: float = 0.8
-    stale_ess_ratio: float = 0.5
-    malformed: float = 0.5
+    window: Positive = 5
+    measurements: Positive = 3
+    solved: NotNegative = 0.9
+    zero_variance: NotNegative = 0.98
+    grad_norm: NotNegative = 1e-6
+    entropy_ratio: NotNegative = 0.1
+    truncated: NotNegative = 0.25
+    length_ratio: NotNegative = 3.0
+    gradient_share: NotNegative = 0.8
+    excess_weight: NotNegative = 0.25
+    influence: NotNegative = 0.05
+    spread: NotNegative = 0.005
+    mismatch_roundings: NotNegative = 8.0
+    mismatch_ess_ratio: NotNegative = 0.8
+    stale_ess_ratio: NotNegative = 0.5
+    malformed: NotNegative = 0.5
 
     def __post_init__(self) -> None:
-        for name in ("window", "measurements"):
-            if not isinstance(value := getattr(self, name), int) or value < 1:
-                raise ValueError(f"diagnostics.alarms.{name} must be a whole number of at least 1, got {value!r}")
-        for each in fields(self):
-            if not (value := getattr(self, each.name)) >= 0:
-                raise ValueError(f"diagnostics.alarms.{each.name} must be at least 0, got {value!r}")
+        check_fields(self, "diagnostics.alarms.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,20 +53,15 @@ class TreeSettings:
     Raises ``ValueError``, naming the key, for a value out of range.
     """
 
-    every: int = 5
-    tasks: int = 2
-    watched: int = 1
+    every: Natural = 5
+    tasks: Natural = 2
+    watched: Natural = 1
     ratios: bool = True
     pictures: bool = True
-    max_mb: int = 64
+    max_mb: Positive = 64
 
     def __post_init__(self) -> None:
-        for name in ("every", "tasks", "watched"):
-            check_whole(f"diagnostics.trees.{name}", getattr(self, name), 0)
-        check_whole("diagnostics.trees.max_mb", self.max_mb, 1)
-        for name in ("ratios", "pictures"):
-            if not isinstance(getattr(self, name), bool):
-                raise ValueError(f"diagnostics.trees.{name} must be true or false, got {getattr(self, name)!r}")
+        check_fields(self, "diagnostics.trees.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,17 +74,13 @@ class DiagnosticsSettings:
     """
 
     enabled: bool = True
-    every: int = 10
-    probe_tasks: int = 2
+    every: Natural = 10
+    probe_tasks: Natural = 2
     alarms: AlarmSettings = field(default_factory=AlarmSettings)
     trees: TreeSettings = field(default_factory=TreeSettings)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.enabled, bool):
-            raise ValueError(f"diagnostics.enabled must be true or false, got {self.enabled!r}")
-        for name in ("every", "probe_tasks"):
-            if not isinstance(value := getattr(self, name), int) or value < 0:
-                raise ValueError(f"diagnostics.{name} must be a whole number of at least 0, got {value!r}")
+        check_fields(self, "diagnostics.")
 
 
 DEFAULT_DIAGNOSTICS = DiagnosticsSettings()

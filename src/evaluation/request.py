@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, Positive, Whole, check_fields, nearest
 from ..experience import Sampling, Split
 
 Checkpoint = Literal["best", "last", "base"]
@@ -24,11 +24,11 @@ class EvalRequest:
 
     checkpoint: Checkpoint
     split: Split
-    tasks: int | None
-    samples: int
+    tasks: Positive | None
+    samples: Positive
     temperature: tuple[Temperature, ...]
-    seed: int
-    task_seed: int = 0
+    seed: Whole
+    task_seed: Whole = 0
     world: Mapping[str, Any] = field(default_factory=dict)
     swap: bool | Mapping[str, str] = False
     agents: Mapping[str, str] = field(default_factory=dict)
@@ -47,11 +47,9 @@ class EvalRequest:
                 raise ConfigError(f"{key}={getattr(self, key)} is unknown{nearest(str(getattr(self, key)), known)}")
         if self.benchmark and self.split != "test":
             raise ConfigError(f"benchmark={','.join(self.benchmark)} has a test split only, not split={self.split}")
-        for key in ("tasks", "samples"):
-            if key == "tasks" and self.tasks is None and self.benchmark:
-                continue  # all of them
-            if not _is_integer(getattr(self, key)) or getattr(self, key) < 1:
-                raise ConfigError(f"{key} must be a whole number of at least 1, got {getattr(self, key)!r}")
+        check_fields(self, error=ConfigError)
+        if self.tasks is None and not self.benchmark:  # else all of them
+            raise ConfigError("tasks must be a whole number of at least 1, got None")
         for k in self.pass_at:
             if not _is_integer(k) or not 1 <= k <= self.samples:
                 raise ConfigError(f"pass_at must be whole numbers from 1 to samples={self.samples}, got {k!r}")
@@ -60,9 +58,6 @@ class EvalRequest:
                 f"tasks={self.tasks} with samples={self.samples} are more than {MOST_EPISODES:,} episodes, and an "
                 "evaluation holds all of them in memory; play several evaluations, with seeds of their own"
             )
-        for key in ("seed", "task_seed"):
-            if not _is_integer(getattr(self, key)):
-                raise ConfigError(f"{key} must be a whole number, got {getattr(self, key)!r}")
         if not self.temperature:
             raise ConfigError("temperature must name at least one: own, or a number of at least 0")
         for value in self.temperature:
@@ -74,11 +69,9 @@ class EvalRequest:
                 raise ConfigError(f"{key} must hold keys, got {getattr(self, key)!r}")
         if not isinstance(self.swap, (bool, Mapping)):
             raise ConfigError(f"swap must be true, false or agents to agents, got {self.swap!r}")
-        for key, value in self.sampling.items():
+        for key in self.sampling:
             if key not in SAMPLING:
                 raise ConfigError(f"sampling.{key} is an unknown key{nearest(str(key), SAMPLING)}")
-            if not (_is_integer(value) or (key == "top_p" and isinstance(value, float))):
-                raise ConfigError(f"sampling.{key} must be a {'' if key == 'top_p' else 'whole '}number, got {value!r}")
         try:
             replace(Sampling(), **self.sampling)
         except ValueError as error:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
+from ..errors import Natural, Positive, check_fields
 from .faults import DEFAULT_FAULTS, FaultSettings
 from .progress import Progress
 
@@ -73,25 +74,20 @@ class LoopSettings:
     for the engines, too: they load new weights between two tokens, instead of between two completions.
     """
 
-    iterations: int
-    tasks_per_iteration: int
-    completions: int
-    eval_every: int
-    validation_tasks: int
-    test_tasks: int
+    iterations: Natural
+    tasks_per_iteration: Positive
+    completions: Natural
+    eval_every: Positive
+    validation_tasks: Positive
+    test_tasks: Positive
     lockstep: bool = True
-    task_seed: int = 0
+    task_seed: Natural = 0
     validate_first: bool = False
-    staleness: int = 0
+    staleness: Natural = 0
     in_flight: bool = False
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            if name in ("lockstep", "validate_first", "in_flight"):
-                continue
-            least = 0 if name in ("iterations", "completions", "task_seed", "staleness") else 1
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"loop.{name} must be a whole number of at least {least}, got {value!r}")
+        check_fields(self, "loop.")
 
     @property
     def budget(self) -> Budget:

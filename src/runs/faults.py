@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
-from ..errors import LostEpisodesError
+from ..errors import LostEpisodesError, Share, check_fields
 from ..experience import Failure
 
 FaultPolicy = Literal["drop", "stop"]
@@ -28,15 +28,10 @@ class FaultSettings:
     sandbox: FaultPolicy = "drop"
     engine: FaultPolicy = "drop"
     logger: FaultPolicy = "drop"
-    max_lost_share: float = 0.05
+    max_lost_share: Share = 0.05
 
     def __post_init__(self) -> None:
-        for name in ("world", "sandbox", "engine", "logger"):
-            if getattr(self, name) not in get_args(FaultPolicy):
-                raise ValueError(f"faults.{name} must be drop or stop, got {getattr(self, name)!r}")
-        share = self.max_lost_share
-        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
-            raise ValueError(f"faults.max_lost_share must be between 0 and 1, got {share!r}")
+        check_fields(self, "faults.")
 
     def raise_if_stopping(self, failure: Failure) -> None:
         """Raise the exception of ``failure``, as it came, where its kind stops the run; :class:`LostEpisodesError`

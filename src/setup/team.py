@@ -104,16 +104,11 @@ def _team(
 ) -> Team:
     """``failed`` gets what closes each part that was started."""
     learning: dict[str, PolicyHandle] = {}
-    of = {
-        name: LoadedBackbone(RemoteEngine(name, spec.remote), ChatCodec(), sys.maxsize)
-        for name, spec in policies.items()
-        if spec.remote is not None
-    }
-    of |= {
-        name: LoadedBackbone(NoEngine(), ChatCodec(), sys.maxsize)
-        for name, spec in policies.items()
-        if spec.skill is not None
-    }
+    of: dict[str, LoadedBackbone] = {}
+    for name, spec in policies.items():
+        if not spec.has_model:
+            engine = NoEngine() if spec.remote is None else RemoteEngine(name, spec.remote)
+            of[name] = LoadedBackbone(engine, ChatCodec(), sys.maxsize)
     for specs in backbones(policies):
         place = specs[0].place
         if execution.on_ray:
@@ -121,8 +116,7 @@ def _team(
         elif place is not None:
             backbone = _placed(specs, place, seed, failed)
         else:
-            common = strategy, seed, ranks
-            backbone = _full(specs[0], *common) if specs[0].full_weights else _shared(specs, *common)
+            backbone = _here(specs, strategy, seed, ranks)
         failed.callback(close_now, backbone.engine)
         learning |= backbone.handles
         of |= {spec.name: backbone for spec in specs}
@@ -158,28 +152,17 @@ def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
     return list(groups.values())
 
 
-def _full(spec: PolicySpec, strategy: StrategySettings, seed: int, ranks: Ranks) -> LoadedBackbone:
-    """A policy with a pool of its own."""
-    model, tokenizer, context = _loaded([spec], strategy)
-    fabric = strategy.fabric()
-    launch(fabric)
-    whole = _on_device(fabric, copy.deepcopy(model))  # before the pool may shard it
-    pool = _pool(_module([spec], model, seed), model, fabric, strategy, seed, ranks)
-    speaking = build_engine(spec.engine, {spec.name: whole}, tokenizer, spec.prompts)
-    return LoadedBackbone(speaking, tokenizer, context, pool.policies)
-
-
-def _shared(specs: Sequence[PolicySpec], strategy: StrategySettings, seed: int, ranks: Ranks) -> LoadedBackbone:
-    """Adapters and frozen policies on one base, which learner and engine hold in memory once."""
+def _here(specs: Sequence[PolicySpec], strategy: StrategySettings, seed: int, ranks: Ranks) -> LoadedBackbone:
+    """A policy with a pool of its own; or adapters and frozen policies on one base, which learner and engine hold in
+    memory once."""
     model, tokenizer, context = _loaded(specs, strategy)
     fabric = strategy.fabric()
     launch(fabric)
-    if all(spec.lora is None for spec in specs):
-        model = _on_device(fabric, model)
-        speaking = build_engine(specs[0].engine, {spec.name: model for spec in specs}, tokenizer, _prompts(specs))
-        return LoadedBackbone(speaking, tokenizer, context)
-    # A pool that shards the base leaves none for the engine, which otherwise reads the same memory.
-    whole = _on_device(fabric, copy.deepcopy(model)) if "weights" in strategy.shards else None
+    if all(spec.train_config is None for spec in specs):
+        return LoadedBackbone(_engine_alone(specs, fabric, model, tokenizer, seed), tokenizer, context)
+    # A pool that learns the base, or shards it, leaves none for the engine, which otherwise reads the same memory.
+    own = specs[0].full_weights or "weights" in strategy.shards
+    whole = _on_device(fabric, copy.deepcopy(model)) if own else None
     module = _module(specs, model, seed)
     pool = _pool(module, model, fabric, strategy, seed, ranks)
     speaking = build_engine(specs[0].engine, _speakers(specs, module, whole), tokenizer, _prompts(specs))

@@ -31,7 +31,7 @@ REFUSED = {
     "execution.address=head": r"execution\.address must be null, auto, HOST:PORT or ray://\.\.\., got 'head'",
     "execution.address=http://head:8265": r"execution\.address must be null",
     "execution.address=6379": r"execution\.address must be",
-    "execution.resources.pool.cpus=-1": r"execution\.resources\.pool: cpus must be a number of at least 0",
+    "execution.resources.pool.cpus=-1": r"execution\.resources\.pool: cpus must be at least 0",
     "execution.resources.engine.cpus=0": r"execution\.resources\.engine: cpus and gpus are 0",
     "execution.resources.pool.gpus=1": r"execution\.resources\.pool\.gpus=1: policy 'tool' has the CPU",
     "strategy.accelerator=cuda": r"strategy\.accelerator=cuda: Ray hides GPUs that are not asked for",

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Literal, Self, get_args
+from typing import Annotated, Literal, Self
 
 import torch
+from pydantic import Field
 from torch import Tensor
+
+from ...errors import AboveZero, Natural, NotNegative, check_fields
 
 Normalisation = Literal["sequence_mean", "token_mean", "constant", "sequence_sum"]
 Level = Literal["token", "sequence"]
@@ -68,24 +71,18 @@ class Objective(ABC):
     """
 
     normalisation: Normalisation = "sequence_mean"
-    length: int = 0
-    importance_cap: float = 0.0
-    importance_floor: float = 0.0
+    length: Natural = 0
+    importance_cap: NotNegative = 0.0
+    importance_floor: NotNegative = 0.0
     importance_level: Level = "token"
     importance_mode: Mode = "truncate"
-    kl: float = 0.0
+    kl: NotNegative = 0.0
     kl_estimator: Estimator = "k3"
     kl_in: KlPlace = "loss"
-    entropy: float = 0.0
+    entropy: NotNegative = 0.0
 
     def __post_init__(self) -> None:
-        kinds = {"normalisation": Normalisation, "importance_level": Level, "importance_mode": Mode}
-        for name, known in (kinds | {"kl_estimator": Estimator, "kl_in": KlPlace}).items():
-            if (value := getattr(self, name)) not in get_args(known):
-                raise ValueError(f"algorithm.objective.{name} must be one of {', '.join(get_args(known))}, got {value}")
-        for name in ("length", "importance_cap", "importance_floor", "kl", "entropy"):
-            if (number := getattr(self, name)) < 0:
-                raise ValueError(f"algorithm.objective.{name} must be >= 0, got {number}")
+        check_fields(self, "algorithm.objective.")
         if self.importance_floor and self.importance_floor >= self.importance_cap:
             raise ValueError(
                 f"algorithm.objective.importance_floor={self.importance_floor} must lie below "
@@ -226,19 +223,13 @@ class ClippedObjective(Objective):
     g from below by c A_b where A_b < 0 (arXiv 1912.09729, equation 5); 0 does not.
     """
 
-    clip: float = 0.2
-    clip_high: float | None = None
+    clip: Annotated[float, Field(gt=0, lt=1), "in (0, 1)"] = 0.2
+    clip_high: AboveZero | None = None
     ratio: Level = "token"
     dual_clip: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.clip < 1:
-            raise ValueError(f"algorithm.objective.clip must be in (0, 1), got {self.clip}")
-        if self.clip_high is not None and self.clip_high <= 0:
-            raise ValueError(f"algorithm.objective.clip_high must be above 0, got {self.clip_high}")
-        if self.ratio not in ("token", "sequence"):
-            raise ValueError(f"algorithm.objective.ratio must be token or sequence, got {self.ratio}")
         if self.dual_clip and self.dual_clip <= 1:
             raise ValueError(f"algorithm.objective.dual_clip must be above 1 (or 0: off), got {self.dual_clip}")
 

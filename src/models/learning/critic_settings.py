@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...errors import AboveZero, Positive, check_fields
+
 
 @dataclass(frozen=True, kw_only=True)
 class CriticSettings:
@@ -11,14 +13,10 @@ class CriticSettings:
     over micro-batches of at most ``max_tokens`` tokens and clipped to the norm ``clip_norm``.
     """
 
-    mini_batches: int = 1
-    epochs: int = 1
-    max_tokens: int = 16_384
-    clip_norm: float = 1.0
+    mini_batches: Positive = 1
+    epochs: Positive = 1
+    max_tokens: Positive = 16_384
+    clip_norm: AboveZero = 1.0
 
     def __post_init__(self) -> None:
-        for key in ("mini_batches", "epochs", "max_tokens"):
-            if (value := getattr(self, key)) < 1:
-                raise ValueError(f"algorithm.critic.{key} must be at least 1, got {value}")
-        if self.clip_norm <= 0:
-            raise ValueError(f"algorithm.critic.clip_norm must be above 0, got {self.clip_norm}")
+        check_fields(self, "algorithm.critic.")

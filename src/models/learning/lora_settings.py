@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ...errors import AboveZero, Positive, check_fields
+
 if TYPE_CHECKING:
     from torch import nn
     from transformers import PreTrainedModel
@@ -25,15 +27,12 @@ class LoraSettings:
     ``targets`` are names of linear layers (``q_proj``), or ``all-linear``.
     """
 
-    r: int
-    alpha: float
+    r: Positive
+    alpha: AboveZero
     targets: str | Sequence[str] = ALL_LINEAR
 
     def __post_init__(self) -> None:
-        if not isinstance(self.r, int) or self.r < 1:
-            raise AdapterError(f"r must be a whole number of at least 1, got {self.r!r}")
-        if not isinstance(self.alpha, int | float) or self.alpha <= 0:
-            raise AdapterError(f"alpha must be a number above 0, got {self.alpha!r}")
+        check_fields(self, error=AdapterError)
         if not self.targets or (isinstance(self.targets, str) and self.targets != ALL_LINEAR):
             raise AdapterError(f"targets must be {ALL_LINEAR} or a list of linear layers, got {self.targets!r}")
 

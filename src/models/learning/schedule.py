@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...errors import check_whole
+from ...errors import Natural, Positive, check_fields
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,12 +16,11 @@ class Alternation:
     Turns count from 0.  Several policies may share one.
     """
 
-    every: int
-    turn: int
+    every: Positive
+    turn: Natural
 
     def __post_init__(self) -> None:
-        for name, least in (("every", 1), ("turn", 0)):
-            check_whole(f"alternate.{name}", getattr(self, name), least)
+        check_fields(self, "alternate.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +30,12 @@ class Schedule:
     ``turns`` is the number of turns in the team's rotation.
     """
 
-    freeze_until: int = 0
+    freeze_until: Natural = 0
     alternate: Alternation | None = None
     turns: int = 1
 
     def __post_init__(self) -> None:
-        check_whole("freeze_until", self.freeze_until, 0)
+        check_fields(self)
 
     def learns(self, iteration: int) -> bool:
         """Whether the policy learns in the iteration after ``iteration`` others."""

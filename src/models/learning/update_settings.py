@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ...errors import AboveZero, Positive, Share, check_fields
+
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateSettings:
@@ -16,18 +18,12 @@ class UpdateSettings:
     each update, for each agent and turn at least one.  Scoring costs a forward pass.  1: all; 0: none.
     """
 
-    mini_batches: int = 1
-    epochs: int = 1
-    max_tokens: int = 16_384
-    clip_norm: float = 1.0
+    mini_batches: Positive = 1
+    epochs: Positive = 1
+    max_tokens: Positive = 16_384
+    clip_norm: AboveZero = 1.0
     live_groups_only: bool = False
-    mismatch_share: float = 0.25
+    mismatch_share: Share = 0.25
 
     def __post_init__(self) -> None:
-        for key in ("mini_batches", "epochs", "max_tokens"):
-            if (value := getattr(self, key)) < 1:
-                raise ValueError(f"algorithm.update.{key} must be at least 1, got {value}")
-        if self.clip_norm <= 0:
-            raise ValueError(f"algorithm.update.clip_norm must be above 0, got {self.clip_norm}")
-        if not 0 <= self.mismatch_share <= 1:
-            raise ValueError(f"algorithm.update.mismatch_share must be in [0, 1], got {self.mismatch_share}")
+        check_fields(self, "algorithm.update.")

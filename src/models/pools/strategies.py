@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import lightning as L
 import torch
@@ -27,7 +27,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from ...errors import AbsentError
+from ...errors import AbsentError, Positive, check_fields
 from ..learning.policy import PolicyModule
 from ..learning.ranks import Ranks
 from ..learning.sharding import Gathering, shard
@@ -97,11 +97,10 @@ class Fsdp2(Sharded):
     """
 
     cpu_offload: bool = False
-    checkpoints: str = "sharded"
+    checkpoints: Literal["sharded", "gathered"] = "sharded"
 
     def __post_init__(self) -> None:
-        if self.checkpoints not in ("sharded", "gathered"):
-            raise StrategyError(f"strategy.strategy.checkpoints must be sharded or gathered, got {self.checkpoints!r}")
+        check_fields(self, "strategy.strategy.", StrategyError)
 
     @property
     def shards(self) -> tuple[str, ...]:
@@ -162,7 +161,7 @@ class StrategySettings:
 
     accelerator: str = "auto"
     devices: int | str | Sequence[int] = "auto"
-    num_nodes: int = 1
+    num_nodes: Positive = 1
     precision: str = "32-true"
     strategy: Sharded | str = "auto"
     gradient_checkpointing: bool = False
@@ -182,8 +181,7 @@ class StrategySettings:
                 "strategy.devices must be auto, a whole number of at least 1, or a list of different GPUs by their "
                 f"numbers, got {self.devices!r}"
             )
-        if not isinstance(self.num_nodes, int) or self.num_nodes < 1:
-            raise StrategyError(f"strategy.num_nodes must be a whole number of at least 1, got {self.num_nodes!r}")
+        check_fields(self, "strategy.", StrategyError)
         if isinstance(self.strategy, Fsdp2) and self.precision == "16-mixed":
             raise StrategyError("strategy.precision=16-mixed: fsdp2 has no loss scaling over shards; give bf16-mixed")
         if isinstance(self.strategy, DeepSpeed) and self.precision not in ("32-true", "bf16-mixed"):

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
-from typing import Literal, get_args
+from typing import Literal
 
 from ...envs.base import TeamEnv
+from ...errors import check_fields
 from ...experience import Candidate, Episode, JointAction, Node, Outcome, Task
 from ..playing import Answer, Transition, advance, gather
 from .task_rollout import Said, TaskRollout, said_in
@@ -28,10 +29,7 @@ class JointSettings:
     stop_above: float | None
 
     def __post_init__(self) -> None:
-        if self.pairing not in get_args(Pairing):
-            raise ValueError(f"algorithm.sampler.pairing must be aligned or cross, got {self.pairing}")
-        if self.growth not in get_args(Growth):
-            raise ValueError(f"algorithm.sampler.growth must be full or best, got {self.growth}")
+        check_fields(self, "algorithm.sampler.")
 
     def joint_actions(self, agents: int) -> list[tuple[int, ...]]:
         """The joint actions of so many agents: a candidate's index for each."""

@@ -254,7 +254,7 @@ def test_an_entropy_bonus() -> None:
 
 WRONG: list[tuple[type[Objective], dict[str, Any], str]] = [
     (ClippedObjective, {"clip_high": 0.0}, "clip_high"),
-    (ClippedObjective, {"ratio": "word"}, "ratio must be token or sequence, got word"),
+    (ClippedObjective, {"ratio": "word"}, "ratio must be token or sequence, got 'word'"),
     (ClippedObjective, {"dual_clip": 0.5}, "dual_clip"),
     (ClippedObjective, {"normalisation": "mean"}, "normalisation must be one of sequence_mean"),
     (ClippedObjective, {"importance_mode": "clip"}, "importance_mode"),
@@ -264,8 +264,8 @@ WRONG: list[tuple[type[Objective], dict[str, Any], str]] = [
     (ClippedObjective, {"length": 7}, "length=7 has no effect with normalisation=sequence_mean"),
     (ClippedObjective, {"kl": 0.1, "kl_estimator": "k1"}, "kl_estimator=k1 with kl_in=loss"),
     (ClippedObjective, {"kl": 0.1, "kl_in": "credit"}, "kl_in=credit is for kl_estimator=k1, got k3"),
-    (PolicyGradient, {"kl": -0.1}, "kl must be >= 0"),
-    (PolicyGradient, {"entropy": -0.1}, "entropy must be >= 0"),
+    (PolicyGradient, {"kl": -0.1}, "kl must be at least 0"),
+    (PolicyGradient, {"entropy": -0.1}, "entropy must be at least 0"),
     (Cispo, {"ratio_cap": 0.5}, "ratio_cap"),
 ]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from ....errors import check_above_zero, check_variable, check_whole, variable
+from ....errors import AboveZero, Natural, Positive, check_fields, check_variable, variable
 from .secrets import secrets
 
 OWN = ("model", "messages", "stream", "n", "seed", "temperature", "top_p", "max_tokens", "stop")
@@ -24,13 +24,13 @@ class RemoteSettings:
     """The server's name of the model."""
     key_env: str | None = None
     """Environment variable that holds the key; None: none is sent."""
-    concurrency: int = 16
+    concurrency: Positive = 16
     """Requests under way at the same time, at the most."""
-    requests_per_minute: float | None = None
+    requests_per_minute: AboveZero | None = None
     """Requests that begin per minute at the most, repeated ones included; None: no limit."""
-    retries: int = 6
+    retries: Natural = 6
     """How often a request is repeated, at the most."""
-    timeout_s: float = 120.0
+    timeout_s: AboveZero = 120.0
     """Seconds to wait for each part of an answer, which may take ten times as long in all."""
     prompt_price: float | None = None
     """Of a million tokens, in any currency; None: unknown."""
@@ -53,11 +53,7 @@ class RemoteSettings:
         check_variable("key_env", self.key_env)
         if any(secrets({"key_env": self.key_env})):
             raise ValueError("key_env holds a secret, and not the name of the environment variable that has it")
-        for name, least in (("concurrency", 1), ("retries", 0)):
-            check_whole(name, getattr(self, name), least)
-        check_above_zero("timeout_s", self.timeout_s)
-        if self.requests_per_minute is not None:
-            check_above_zero("requests_per_minute", self.requests_per_minute)
+        check_fields(self)
         prices = [self.prompt_price, self.completion_price]
         if (None in prices and prices != [None, None]) or any(price is not None and price < 0 for price in prices):
             raise ValueError(f"prompt_price and completion_price: two numbers of at least 0 or none, got {prices}")

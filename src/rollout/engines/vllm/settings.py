@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import PretrainedConfig
 
-from ....errors import check_above_zero, check_whole
+from ....errors import AboveZero, Natural, Positive, check_above_zero, check_fields
 from ..local import cache_numbers, inner_width, key_value_heads
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -36,28 +36,25 @@ class VllmSettings:
 
     dtype: str = "float32"
     kv_cache_gib: float = 0.5
-    block_size: int = 32
-    max_batch_rows: int = 256
-    threads: int = 1
-    stall_s: float = 300.0
-    restarts: int = 3
+    block_size: Positive = 32
+    max_batch_rows: Positive = 256
+    threads: Positive = 1
+    stall_s: AboveZero = 300.0
+    restarts: Natural = 3
     lora: str = "adapter"
     device: str = "auto"
     transfer: str = "auto"
     sleep: int = 0
     eager: bool | str = "auto"
-    tensor_parallel: int = 1
-    data_parallel: int = 1
+    tensor_parallel: Positive = 1
+    data_parallel: Positive = 1
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise ValueError(f"engine.{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
         check_above_zero("engine.kv_cache_gib", self.kv_cache_gib, sys.float_info.max)
-        check_above_zero("engine.stall_s", self.stall_s)
-        for name in ("block_size", "max_batch_rows", "threads", "tensor_parallel", "data_parallel"):
-            check_whole(f"engine.{name}", getattr(self, name), 1)
-        check_whole("engine.restarts", self.restarts, 0)
+        check_fields(self, "engine.")
         if not isinstance(self.eager, bool) and self.eager != "auto":
             raise ValueError(f"engine.eager must be auto, true or false, got {self.eager!r}")
         if self.device != "auto" and not re.fullmatch(r"cuda:\d+", self.device):
