@@ -1,5 +1,6 @@
 """Every documented command is one that the program takes: its experiment, choices and keys exist."""
 
+import re
 from collections.abc import Sequence
 from functools import cache
 
@@ -49,6 +50,8 @@ def check(words: tuple[str, ...]) -> None:
     """What ``troupe WORDS`` checks of its words.  Raises ``ValueError``, or Hydra's error."""
     name, *arguments = words if words[0] in COMMANDS or "=" not in words[0] else ["train", *words]
     assert name in COMMANDS, f"troupe {name} is no command"
+    if "-m" in arguments:  # of each key's values the first
+        arguments = [re.sub(r"(=[^\[,]+),.*", r"\1", word) for word in arguments if word != "-m"]
     if name == "train":
         check_train(options_parser().parse_args(arguments).overrides)
     elif name == "sweep" and arguments != ["sweep="]:
