@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 from statistics import fmean
+from typing import ClassVar
 
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Completion, Episode, Node, Topology
@@ -35,6 +35,11 @@ class MainStep:
     answers: Mapping[str, PromptCompletions]
     transition: Transition
 
+    @property
+    def later(self) -> tuple[TeamEnv, Said]:
+        """After the step, and what was said by then."""
+        return self.transition.env, (*self.after, *said_with(self.answers, 0))
+
 
 @dataclass
 class Continuation:
@@ -47,6 +52,11 @@ class Continuation:
     auxiliary: list[tuple[int, Completion]]
     """The completions that followed."""
     env_steps: int
+
+
+Ends = dict[tuple[int, int], Continuation]
+"""Of an agent's messages at a step: by message and continuation."""
+Played = tuple[MainStep, dict[str, Ends]]
 
 
 class ReplaySampler(EpisodeSampler):
@@ -67,6 +77,8 @@ class ReplaySampler(EpisodeSampler):
     """
 
     topology: Topology = "replay"
+    at_once: ClassVar[bool] = False
+    """Whether continuations begin with their message, not after the main episode: sooner, in other batches."""
 
     def __init__(
         self,
@@ -101,51 +113,64 @@ class ReplaySampler(EpisodeSampler):
         return count
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
-        steps = await self._main_steps(world, rollout)
-        returns = [sum(step.transition.team_return for step in steps[i:]) for i in range(len(steps))]
-        expansions = await gather(*map(partial(self._expand, rollout), steps, returns))
-        episode = Episode(rollout.task, [], [], env_steps=len(steps))
-        for step, (nodes, continuations) in zip(steps, expansions, strict=True):
-            for continuation in continuations:
-                episode.auxiliary += continuation.auxiliary
-                episode.env_steps += continuation.env_steps
-            extend(episode, nodes, 0, step.transition.outcome(returns[0]) if step is steps[-1] else None)
+        env = await rollout.start(world)
+        if self.at_once:
+            played = await self._from(rollout, env, ())
+        else:
+            steps = [await self._step(rollout, env, ())]
+            while not steps[-1].transition.result.done:
+                steps.append(await self._step(rollout, *steps[-1].later))
+            played = await gather(*(self._with_ends(rollout, step) for step in steps))
+        rewards = [step.transition.team_return for step, _ in played]
+        episode = Episode(rollout.task, [], [], env_steps=len(played))
+        for index, (step, ends) in enumerate(played):
+            nodes = []
+            for agent, own in ends.items():
+                own[0, 0].team_return = sum(rewards[index:])
+                nodes.append(self._node(rollout, step, agent, own))
+                for continuation in own.values():
+                    episode.auxiliary += continuation.auxiliary
+                    episode.env_steps += continuation.env_steps
+            is_last = index + 1 == len(played)
+            extend(episode, nodes, 0, step.transition.outcome(sum(rewards)) if is_last else None)
         return episode
 
-    async def _main_steps(self, world: TeamEnv, rollout: TaskRollout) -> list[MainStep]:
-        env = await rollout.start(world)
-        after: Said = ()
-        steps: list[MainStep] = []
-        while not steps or not steps[-1].transition.result.done:
-            answers = await rollout.sample_all(env, self.k, 0, after=after)
-            transition = await advance(env.fork(), first_texts(answers))
-            steps.append(MainStep(env, after, answers, transition))
-            env, after = transition.env, (*after, *said_with(answers, 0))
-        return steps
+    async def _step(self, rollout: TaskRollout, env: TeamEnv, after: Said) -> MainStep:
+        answers = await rollout.sample_all(env, self.k, 0, after=after)
+        return MainStep(env, after, answers, await advance(env.fork(), first_texts(answers)))
 
-    async def _expand(
-        self, rollout: TaskRollout, step: MainStep, team_return: float
-    ) -> tuple[list[Node], list[Continuation]]:
-        """The node of each agent at ``step``, and all continuations of their candidates.
+    async def _from(self, rollout: TaskRollout, env: TeamEnv, after: Said) -> list[Played]:
+        """The main episode from ``env`` on, the continuations of each step beside the later steps."""
+        step = await self._step(rollout, env, after)
 
-        ``team_return`` is what the team earned from ``step`` on in the main episode.
-        """
-        pairs = await gather(*(self._node(rollout, step, team_return, agent) for agent in step.answers))
-        return [node for node, _ in pairs], [each for _, continuations in pairs for each in continuations]
+        async def ends() -> list[Played]:
+            return [await self._with_ends(rollout, step)]
 
-    async def _node(
-        self, rollout: TaskRollout, step: MainStep, team_return: float, agent: str
-    ) -> tuple[Node, list[Continuation]]:
+        if step.transition.result.done:
+            return await ends()
+        own, later = await gather(ends(), self._from(rollout, *step.later))
+        return own + later
+
+    async def _with_ends(self, rollout: TaskRollout, step: MainStep) -> Played:
+        ends = await gather(*(self._ends(rollout, step, agent) for agent in step.answers))
+        return step, dict(zip(step.answers, ends, strict=True))
+
+    async def _ends(self, rollout: TaskRollout, step: MainStep, agent: str) -> Ends:
+        """Of the messages of ``agent`` at ``step``; what the team earns in the main episode is not known yet."""
         answer, texts = step.answers[agent], first_texts(step.answers)
         others = (*step.after, *(each for each in said_with(step.answers, 0) if each[0] != agent))
-        ends = {(0, 0): Continuation(step.transition.result, team_return, [], 0)}  # the main episode itself
+        ends = {(0, 0): Continuation(step.transition.result, 0.0, [], 0)}  # the main episode itself
         messages = [(completion.text, (*others, (agent, completion))) for completion in answer.completions]
         if self.removal is not None:
             messages.append((self.removal, others))
         places = [(c, i) for c in range(len(messages)) for i in range(self.continuations) if (c, i) not in ends]
         replays = (_play_on(rollout, step.env, texts | {agent: messages[c][0]}, i, messages[c][1]) for c, i in places)
-        ends |= dict(zip(places, await gather(*replays), strict=True))
-        teams = [fmean(ends[c, i].team_return for i in range(self.continuations)) for c in range(len(messages))]
+        return ends | dict(zip(places, await gather(*replays), strict=True))
+
+    def _node(self, rollout: TaskRollout, step: MainStep, agent: str, ends: Ends) -> Node:
+        """The node of ``agent`` at ``step``."""
+        answer, count = step.answers[agent], len(ends) // self.continuations
+        teams = [fmean(ends[c, i].team_return for i in range(self.continuations)) for c in range(count)]
         candidates = []
         for c, completion in enumerate(answer.completions):
             result = ends[c, 0].result
@@ -153,7 +178,7 @@ class ReplaySampler(EpisodeSampler):
         node = rollout.node(step.env, agent, answer, candidates)
         if self.removal is not None:
             node.removed = self.mix.alpha * teams[-1]
-        return node, list(ends.values())
+        return node
 
 
 async def _play_on(
