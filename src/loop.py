@@ -89,8 +89,8 @@ class TrainLoop:
         trees = await self.trees.choose(complete, watched, self.credit, self.measured, due=due)
         self.update_in_progress = True
         learnt = await self._update(complete, batches)
-        await self.trees.keep(self.world, trees, now, self.measured)
         learnt |= await self._load_weights()
+        await self.trees.keep(self.world, trees, now, self.measured)
         self.progress.row = self._row(episodes, complete, learnt)
         if self.ahead is not None:
             self.ahead.learnt()

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import secrets
 import subprocess
 import sys
@@ -21,7 +23,8 @@ from threading import Lock
 from typing import Any
 
 from ..errors import visible
-from ..runs.files import CONFIG, EPISODES, METRICS, SUMMARY, RunDirectoryError
+from ..rollout.engines.vllm.signals import end_with
+from ..runs.files import CHECKPOINTS, CONFIG, EPISODES, EVALUATIONS, METRICS, SUMMARY, RunDirectoryError
 from ..runs.index import find_runs
 from .main import loading
 
@@ -37,17 +40,19 @@ body{{display:flex;flex-direction:column}}p{{margin:0;padding:.4rem 1rem}}iframe
 let seen = "";
 const page = document.getElementById("page"), now = document.getElementById("now");
 async function look() {{
-  try {{
-    const state = await (await fetch("state")).json();
-    now.textContent = state.text;
-    if (seen && seen !== state.stamp) {{
-      const view = page.contentWindow, y = view.scrollY, place = view.location.hash;
-      page.onload = () => {{ page.contentWindow.location.hash = place; page.contentWindow.scrollTo(0, y); }};
-      view.location.reload();
-    }}
-    seen = state.stamp;
-  }} catch {{ now.textContent = "troupe watch has ended; what is shown is as it was"; }}
   setTimeout(look, 2000);
+  if (document.hidden) return;
+  let state;
+  try {{ state = await (await fetch("state")).json(); }}
+  catch {{ now.textContent = "troupe watch does not answer; what is shown is as it was"; return; }}
+  now.textContent = state.text;
+  if (seen && seen !== state.stamp) {{
+    let y = 0, place = "";
+    try {{ y = page.contentWindow.scrollY; place = page.contentWindow.location.hash; }} catch {{ }}
+    page.onload = () => {{ try {{ page.contentWindow.scrollTo(0, y); }} catch {{ }} }};
+    page.src = "report?" + encodeURIComponent(state.stamp) + place;
+  }}
+  seen = state.stamp;
 }}
 look();
 </script></html>"""
@@ -63,6 +68,8 @@ class WatchServer(ThreadingHTTPServer):
         super().__init__((HOST, port), partial(_Handler))
         self.folders, self.token, self._lock = folders, secrets.token_urlsafe(16), Lock()
         self._made: tuple[str, str] = ("", "")  # stamp and page
+        self._next = 0.0  # when it may be made again
+        self._read: dict[Path, tuple[int, str]] = {}  # when a run was written, and how far it was
 
     @property
     def address(self) -> str:
@@ -70,18 +77,22 @@ class WatchServer(ThreadingHTTPServer):
 
     def state(self) -> dict[str, str]:
         """``stamp``, another one once a run has written something, and ``text``, how far the runs are."""
-        from ..runs.run import RunReader
-
-        runs = [RunReader(path, tolerant=True) for path in _runs(self.folders)]
-        parts = [(f"{_changed(run.path)} {run.state}", _progress(run)) for run in runs]
-        return {"stamp": ", ".join(stamp for stamp, _ in parts), "text": "; ".join(text for _, text in parts)}
+        with self._lock:
+            paths = _runs(self.folders)
+            for path in paths:
+                if self._read.get(path, (-1, ""))[0] != (changed := _changed(path)):
+                    self._read[path] = (changed, _progress(path))
+        read = [self._read[path] for path in paths]
+        return {"stamp": " ".join(str(changed) for changed, _ in read), "text": "; ".join(text for _, text in read)}
 
     def report(self) -> str:
-        """The page; made once for each stamp."""
+        """The page.  It is made anew for another stamp, and takes at most a tenth of the time."""
+        stamp = self.state()["stamp"]
         with self._lock:
-            stamp = self.state()["stamp"]
-            if self._made[0] != stamp:
+            begun = time.monotonic()
+            if self._made[0] != stamp and begun >= self._next:
                 self._made = (stamp, _page(self.folders))
+                self._next = time.monotonic() + 9 * (time.monotonic() - begun)
             return self._made[1]
 
 
@@ -89,23 +100,28 @@ class _Handler(BaseHTTPRequestHandler):
     server: WatchServer
 
     def do_GET(self) -> None:
-        host, (_, token, *rest) = self.headers.get("Host", ""), [*self.path.split("/"), "", ""][:3]
+        host, (_, token, *rest) = self.headers.get("Host", ""), [*self.path.partition("?")[0].split("/"), "", ""][:3]
         what = "/".join(rest)
-        # Another name for this machine is how a page elsewhere would reach it.
-        if host != f"{HOST}:{self.server.server_port}" or not secrets.compare_digest(token, self.server.token):
+        # Another name for this machine is how a page elsewhere would reach it; a tunnel may have another port.
+        own = re.fullmatch(r"(127\.0\.0\.1|localhost)(:\d+)?", host)
+        if not own or not secrets.compare_digest(token.encode(), self.server.token.encode()):
             return self.send_error(404)
-        if what == "state":
-            return self._send(json.dumps(self.server.state()), "application/json")
-        if what == "report":
-            return self._send(self.server.report(), "text/html")
+        try:
+            if what == "state":
+                return self._send(json.dumps(self.server.state()), "application/json")
+            if what == "report":
+                return self._send(self.server.report(), "text/html")
+        except Exception as error:  # of files that are written meanwhile, or damaged
+            text = f"This page cannot be made: {type(error).__name__}: {visible(str(error))}"
+            return self._send(text, "text/plain", status=500)
         if what:
             return self.send_error(404)
         nonce = secrets.token_urlsafe(16)
         self._send(SHELL.format(nonce=nonce), "text/html", POLICY.format(nonce))
 
-    def _send(self, text: str, kind: str, policy: str = "") -> None:
+    def _send(self, text: str, kind: str, policy: str = "", status: int = 200) -> None:
         content = text.encode()
-        self.send_response(200)
+        self.send_response(status)
         headers = {"Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(content))}
         headers |= {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
         for name, value in (headers | ({"Content-Security-Policy": policy} if policy else {})).items():
@@ -118,23 +134,25 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _runs(folders: Sequence[Path]) -> list[Path]:
-    return [path for folder in folders for path in ([folder] if (folder / CONFIG).is_file() else _below(folder))]
-
-
-def _below(folder: Path) -> list[Path]:
-    return [run.path for run in find_runs(folder)]
+    below = ([folder] if (folder / CONFIG).is_file() else [run.path for run in find_runs(folder)] for folder in folders)
+    return [path for paths in below for path in paths]
 
 
 def _changed(run: Path) -> int:
     """When something was written last, ns."""
-    places = [run / METRICS, run / SUMMARY, run / EPISODES]
+    places = [run / METRICS, run / SUMMARY, run / EPISODES, run / EVALUATIONS, run / CHECKPOINTS]
     return max((place.stat().st_mtime_ns for place in places if place.exists()), default=0)
 
 
-def _progress(run: Any) -> str:
-    name, done, planned = run.config.get("name", run.path.name), len(run.rows), run.config["loop"]["iterations"]
-    written = time.strftime("%H:%M:%S", time.localtime(_changed(run.path) / 1e9))
-    return f"{name}, seed {run.config.get('seed')}: {run.state}, iteration {done} of {planned}, written {written}"
+def _progress(path: Path) -> str:
+    from ..runs.run import RunReader
+
+    run = RunReader(path, tolerant=True)
+    loop = run.config.get("loop")
+    planned = loop.get("iterations", "?") if isinstance(loop, dict) else "?"
+    written = time.strftime("%H:%M:%S", time.localtime(_changed(path) / 1e9))
+    name = f"{run.config.get('name', path.name)}, seed {run.config.get('seed', '?')}"
+    return f"{name}: {run.state}, iteration {len(run.rows)} of {planned}, written {written}"
 
 
 def _page(folders: Sequence[Path]) -> str:
@@ -150,7 +168,8 @@ def _page(folders: Sequence[Path]) -> str:
 @contextmanager
 def watched(run: Path) -> Iterator[None]:
     """Within, a process of its own shows ``run``, and prints its address."""
-    process = subprocess.Popen([sys.executable, "-m", "troupe", "watch", str(run), "--port", "0"])
+    command = [sys.executable, "-m", "troupe", "watch", str(run), "--port", "0"]
+    process = subprocess.Popen(command, preexec_fn=partial(end_with, os.getpid()))
     try:
         yield
     finally:
@@ -171,13 +190,14 @@ def main(arguments: Sequence[str]) -> None:
         if not _runs([folder]):
             sys.exit(f"error: {visible(str(folder))} is no run directory, and none is below it")
     try:
+        server = WatchServer(folders, options.port)
+    except (OSError, OverflowError) as error:
+        sys.exit(f"error: --port {options.port}: {error}; give --port 0 for any that is free")
+    try:
         with loading():
-            server = WatchServer(folders, options.port)
             server.report()
-    except (RunDirectoryError, OverflowError) as error:
+    except RunDirectoryError as error:
         sys.exit(f"error: {visible(str(error))}")
-    except OSError as error:
-        sys.exit(f"error: --port {options.port}: {error.strerror}; give --port 0 for any that is free")
     print(f"{server.address} (Ctrl-C ends it)", flush=True)
     try:
         server.serve_forever()

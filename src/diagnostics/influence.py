@@ -10,7 +10,12 @@ from statistics import fmean
 from ..experience import Episode
 from ..rollout.samplers.replay import ReplaySampler
 
-PROBE = ReplaySampler(k=2, local=False)
+
+class Probe(ReplaySampler):
+    at_once = True  # so that it lasts as long as the rollout beside it, not twice as long
+
+
+PROBE = Probe(k=2, local=False)
 """One episode per task as the policies play it, and at each message one other sample from the same prompt, played on to
 the end of an episode with the same seeds."""
 

@@ -27,6 +27,7 @@ class TreeKeeper:
         self.settings, self.team, self.output, self.beside = settings, team, output, beside
         self.policies = {agent: client.policy for agent, client in team.training.items()}
         self.tokenizers = {each.policy: each.tokenizer for each in team.training.values()}
+        self._scoring: asyncio.Task[None] | None = None
         self._writing: asyncio.Task[int] | None = None
 
     async def choose(
@@ -42,6 +43,10 @@ class TreeKeeper:
         which get theirs here; with the learner's log-probabilities before the update.  None where they are not ``due``.
         Adds ``metrics``.
         """
+        if self._scoring is not None:
+            scoring, self._scoring = self._scoring, None
+            with timed(metrics, "trees"):
+                await scoring  # before the weights change
         if not (due and (watched or self.settings.tasks)):
             metrics |= await self.written(wait=False)
             return []
@@ -65,18 +70,27 @@ class TreeKeeper:
         self, world: TeamEnv, trees: Sequence[TrainingTree], iteration: int, metrics: dict[str, float]
     ) -> None:
         """Score ``trees`` after the update that followed ``iteration`` iterations, and write them, with pictures; adds
-        ``metrics``.  With ``beside`` the run goes on meanwhile, and :meth:`written` has the metrics.
+        ``metrics``.  With ``beside`` the run goes on meanwhile, up to its next update, and :meth:`written` has the
+        metrics; several processes score at once, since those that share weights must do so together.
         """
         if not trees:
             return
         with timed(metrics, "trees"):
-            after = await self._scores(trees)
-            for tree in trees:
-                tree.after = after
-            self._writing = asyncio.create_task(self._write(world, trees, iteration), name="training trees")
+            self._scoring = scoring = asyncio.create_task(self._score(trees))
+            if not self.beside or self.team.ranks.world > 1:
+                await scoring
+            self._writing = asyncio.create_task(self._write(world, trees, iteration, scoring), name="training trees")
             metrics |= {} if self.beside else await self.written()
 
-    async def _write(self, world: TeamEnv, trees: Sequence[TrainingTree], iteration: int) -> int:
+    async def _score(self, trees: Sequence[TrainingTree]) -> None:
+        after = await self._scores(trees)
+        for tree in trees:
+            tree.after = after
+
+    async def _write(
+        self, world: TeamEnv, trees: Sequence[TrainingTree], iteration: int, scoring: asyncio.Task[None]
+    ) -> int:
+        await scoring
         if not self.team.ranks.first:
             return 0
         if self.settings.pictures:

@@ -60,6 +60,8 @@ def test_nobody_else_reads_it(run_dir: Path) -> None:
         own = f"/{server.token}/"
         assert [asked(server, path)[0] for path in ("/", "/report", "//report", f"{own}../metrics.jsonl")] == [404] * 4
         assert asked(server, own, host=f"evil.example:{server.server_port}")[0] == 404
+        assert asked(server, own, host="localhost:9")[0] == 200, "through a tunnel"
+        assert asked(server, "/%C3%A9/")[0] == 404
         assert asked(server, own, method="POST")[0] == 501
 
 
@@ -92,3 +94,16 @@ def test_a_run_that_is_shown_live(run_dir: Path, capfd: pytest.CaptureFixture[st
     connection.close()
     with pytest.raises(ConnectionRefusedError):
         connection.connect()
+
+
+@pytest.mark.parametrize("config", ["", "[1, 2]", "name: x", "name: [", "loop: 3\nname: x"])
+def test_a_run_that_is_damaged_hides_no_other(config: str, tmp_path: Path, disk: Any) -> None:
+    disk.run(tmp_path / "good", disk.config(0), disk.scores(1, 2, 2))
+    disk.run(tmp_path / "bad", disk.config(1), disk.scores(1, 2, 2))
+    (tmp_path / "bad" / "config.yaml").write_text(config)
+    with serving(tmp_path) as server:
+        assert server.state()["text"].count("iteration") == 2
+        assert "good" in asked(server, f"/{server.token}/report")[1]
+    with serving(tmp_path / "bad") as server:  # a page, or why there is none
+        status, text, _ = asked(server, f"/{server.token}/report")
+        assert status == 200 or (status == 500 and "cannot be made" in text)

@@ -6,7 +6,10 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from fcntl import LOCK_EX, flock
 from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import as_file, files
@@ -110,13 +113,28 @@ def is_gguf(base: str) -> bool:
 
 def _dequantised(file: Path, folder: Path) -> Path:
     """``folder`` with the model in ``file``, which a process with limits reads: whoever wrote it."""
-    try:
-        return _checked(folder, "")
-    except BaseModelError:
-        pass  # missing or damaged: made anew
+    with lock(folder):
+        try:
+            return _checked(folder, "")
+        except BaseModelError:
+            return _made_of(file, folder)  # missing or damaged
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Within, no other process makes ``folder``."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as file:
+        flock(file, LOCK_EX)
+        yield
+
+
+def _made_of(file: Path, folder: Path) -> Path:
     command = [sys.executable, "-m", "troupe.models.bases.quantised", str(file)]
     memory = GGUF_MEMORY + 16 * file.stat().st_size
-    result = subprocess.run(command, capture_output=True, text=True, preexec_fn=partial(_limit, memory))
+    result = subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, preexec_fn=partial(_limit, memory)
+    )
     if result.returncode:
         reason = (result.stderr.strip().splitlines() or ["it was killed"])[-1].removeprefix("error: ")
         raise BaseModelError(f"{file} cannot be dequantised: {reason}")
@@ -132,7 +150,11 @@ def _checked(folder: Path, remedy: str) -> Path:
     listing = folder / CHECKSUMS
     if not listing.is_file():
         raise BaseModelError(f"no base model in {folder}; make one with {remedy}")
-    for name, expected in json.loads(listing.read_text()).items():
+    try:
+        sums = json.loads(listing.read_text())
+    except ValueError as error:
+        raise BaseModelError(f"{listing} is damaged: {error}; run {remedy}") from error
+    for name, expected in sums.items():
         _check_file(folder / name, expected, f"run {remedy}")
     return folder
 

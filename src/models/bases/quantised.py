@@ -22,7 +22,17 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ...errors import AbsentError, visible
-from .base_models import CHECKSUMS, WEIGHTS, BaseModelError, digest, is_gguf, made_folder, place, resolve
+from .base_models import (
+    CHECKSUMS,
+    WEIGHTS,
+    BaseModelError,
+    digest,
+    is_gguf,
+    made_folder,
+    place,
+    resolve,
+)
+from .loading import NO_CODE
 
 
 @dataclass(frozen=True)
@@ -124,8 +134,10 @@ def dequantise(
     """
     if find_spec("gguf") is None:  # transformers' own message does not name the extra
         raise AbsentError(f"{gguf.name} needs the package gguf: pip install 'troupe-rl[gguf]'")
-    model = AutoModelForCausalLM.from_pretrained(gguf.parent, gguf_file=gguf.name, dtype=dtype)
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    with tempfile.TemporaryDirectory() as alone:  # what lies beside it is not read
+        (Path(alone) / gguf.name).symlink_to(gguf.resolve())
+        model = AutoModelForCausalLM.from_pretrained(alone, gguf_file=gguf.name, dtype=dtype, **NO_CODE)
+        tokenizer = AutoTokenizer.from_pretrained(alone, gguf_file=gguf.name, **NO_CODE)
     # A model that was read from GGUF counts as quantised, although its weights are not any more.
     shape = model.config.to_dict()
     shape.pop("quantization_config", None)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from statistics import fmean
+from typing import ClassVar
 
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Completion, Episode, Node, Topology
@@ -37,6 +38,12 @@ class Continuation:
     env_steps: int
 
 
+Ends = dict[tuple[int, int], Continuation]
+"""Of an agent's messages at a step: by message and continuation."""
+Played = tuple[Step, dict[str, Ends]]
+"""A step of the main episode, and by agent the ends of its messages."""
+
+
 class ReplaySampler(EpisodeSampler):
     """One main episode per task; at each of its messages, K - 1 alternatives from the same prompt, each played on to
     the end of an episode of its own.
@@ -55,6 +62,8 @@ class ReplaySampler(EpisodeSampler):
     """
 
     topology: Topology = "replay"
+    at_once: ClassVar[bool] = False
+    """Whether continuations begin with their message, not after the main episode: sooner, in other batches."""
 
     def __init__(
         self,
@@ -89,42 +98,59 @@ class ReplaySampler(EpisodeSampler):
         return count
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
-        steps = [step async for step in rollout.play_on(await rollout.start(world), self.k, 0)]
-        said = accumulate((said_with(step.said, 0) for step in steps), initial=())
-        returns = [sum(step.transition.team_return for step in steps[i:]) for i in range(len(steps))]
-        expansions = await gather(*map(partial(self._expand, rollout), steps, said, returns))
-        episode = Episode(rollout.task, [], [], env_steps=len(steps))
-        for step, (nodes, continuations) in zip(steps, expansions, strict=True):
-            for continuation in continuations:
-                episode.auxiliary += continuation.auxiliary
-                episode.env_steps += continuation.env_steps
-            extend(episode, nodes, 0, step.transition.outcome(returns[0]) if step is steps[-1] else None)
+        steps = rollout.play_on(await rollout.start(world), self.k, 0)
+        if self.at_once:
+            played = await self._as_they_come(rollout, steps, ())
+        else:
+            main = [step async for step in steps]
+            said = accumulate((said_with(step.said, 0) for step in main), initial=())
+            played = await gather(*map(partial(self._with_ends, rollout), main, said))
+        rewards = [step.transition.team_return for step, _ in played]
+        episode = Episode(rollout.task, [], [], env_steps=len(played))
+        for index, (step, ends) in enumerate(played):
+            nodes = []
+            for agent, own in ends.items():
+                own[0, 0].team_return = sum(rewards[index:])
+                nodes.append(self._node(rollout, step, agent, own))
+                for continuation in own.values():
+                    episode.auxiliary += continuation.auxiliary
+                    episode.env_steps += continuation.env_steps
+            is_last = index + 1 == len(played)
+            extend(episode, nodes, 0, step.transition.outcome(sum(rewards)) if is_last else None)
         return episode
 
-    async def _expand(
-        self, rollout: TaskRollout, step: Step, after: Said, team_return: float
-    ) -> tuple[list[Node], list[Continuation]]:
-        """The node of each agent at ``step`` of the main episode, ``after`` which was said, and all continuations of
-        their candidates.
+    async def _as_they_come(self, rollout: TaskRollout, steps: AsyncIterator[Step], after: Said) -> list[Played]:
+        """The ``steps`` of the main episode, ``after`` which was said, with the continuations of each begun at once."""
+        if (step := await anext(steps, None)) is None:
+            return []
 
-        ``team_return`` is what the team earned from ``step`` on in the main episode.
-        """
-        pairs = await gather(*(self._node(rollout, step, after, team_return, agent) for agent in step.said))
-        return [node for node, _ in pairs], [each for _, continuations in pairs for each in continuations]
+        async def own() -> list[Played]:
+            return [await self._with_ends(rollout, step, after)]
 
-    async def _node(
-        self, rollout: TaskRollout, step: Step, after: Said, team_return: float, agent: str
-    ) -> tuple[Node, list[Continuation]]:
+        later = self._as_they_come(rollout, steps, (*after, *said_with(step.said, 0)))
+        first, others = await gather(own(), later)
+        return first + others
+
+    async def _with_ends(self, rollout: TaskRollout, step: Step, after: Said) -> Played:
+        ends = await gather(*(self._ends(rollout, step, after, agent) for agent in step.said))
+        return step, dict(zip(step.said, ends, strict=True))
+
+    async def _ends(self, rollout: TaskRollout, step: Step, after: Said, agent: str) -> Ends:
+        """Of the messages of ``agent`` at ``step``; what the team earns in the main episode is not known yet."""
         answer, texts = step.said[agent], first_texts(step.said)
         others = (*after, *(each for each in said_with(step.said, 0) if each[0] != agent))
-        ends = {(0, 0): Continuation(step.transition.result, team_return, [], 0)}  # the main episode itself
+        ends = {(0, 0): Continuation(step.transition.result, 0.0, [], 0)}  # the main episode itself
         messages = [(completion.text, (*others, (agent, completion))) for completion in answer.completions]
         if self.removal is not None:
             messages.append((self.removal, others))
         places = [(c, i) for c in range(len(messages)) for i in range(self.continuations) if (c, i) not in ends]
         replays = (_play_on(rollout, step.env, texts | {agent: messages[c][0]}, i, messages[c][1]) for c, i in places)
-        ends |= dict(zip(places, await gather(*replays), strict=True))
-        teams = [fmean(ends[c, i].team_return for i in range(self.continuations)) for c in range(len(messages))]
+        return ends | dict(zip(places, await gather(*replays), strict=True))
+
+    def _node(self, rollout: TaskRollout, step: Step, agent: str, ends: Ends) -> Node:
+        """The node of ``agent`` at ``step``."""
+        answer, count = step.said[agent], len(ends) // self.continuations
+        teams = [fmean(ends[c, i].team_return for i in range(self.continuations)) for c in range(count)]
         candidates = []
         for c, completion in enumerate(answer.completions):
             result = ends[c, 0].result
@@ -132,7 +158,7 @@ class ReplaySampler(EpisodeSampler):
         node = rollout.node(step.env, agent, answer, candidates)
         if self.removal is not None:
             node.removed = self.mix.alpha * teams[-1]
-        return node, list(ends.values())
+        return node
 
 
 async def _play_on(

@@ -235,3 +235,15 @@ def test_a_damaged_file_is_named(content: bytes, tmp_path: Path, monkeypatch: py
     damaged.write_bytes(content)
     with pytest.raises(BaseModelError, match=r"m\.gguf cannot be dequantised: \w+"):
         resolve(str(damaged))
+
+
+def test_what_lies_beside_a_file_is_not_read(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Configurations of others name code that transformers would ask to run."""
+    monkeypatch.setenv("TROUPE_CACHE", str(tmp_path / "cache"))
+    own = tmp_path / file.name
+    own.write_bytes(file.read_bytes())
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    for name, key in (("config.json", "AutoConfig"), ("tokenizer_config.json", "AutoTokenizer")):
+        (tmp_path / name).write_text(json.dumps({"auto_map": {key: "evil.Evil"}}))
+    assert load_model(str(own)).config.num_hidden_layers == 2
+    assert not (tmp_path / "ran").exists()
