@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from ..errors import AbsentError
 from ..evaluation.request import Checkpoint
+from ..rollout.chat_template import prefill
 from ..runs.index import find_runs
 from ..runs.run import RunReader
-from ..runs.tables import LogTable, episode_table, tree_table
+from ..runs.tables import CANDIDATE, MESSAGE, LogTable, episode_table, tree_table
 from .policies import LoadedPolicy, load_policy
 from .publishing import push_to_hub, write_hub_folder
 
@@ -31,7 +32,10 @@ class Run(RunReader):
 
     def _repr_html_(self) -> str:
         """How it stands, for a notebook: its state, iterations, and success on the test tasks."""
-        rows = {"state": self.state, "iterations": f"{len(self.rows)} of {self.config['loop']['iterations']}"}
+        rows = {
+            "state": self.state,
+            "iterations": f"{len(self.rows)} of {self.config.get('loop', {}).get('iterations', '?')}",
+        }
         for key, name in (("eval_before", "before training"), ("eval", "trained"), ("eval_best", "best on validation")):
             if isinstance(success := self.summary.get(f"{key}/success"), int | float):
                 low, high = self.summary.get(f"{key}/success_ci95") or (None, None)
@@ -48,6 +52,7 @@ class Run(RunReader):
         return _frame(
             (("evaluation", name, episode_table(name, file.episodes)) for name, file in self.episode_files.items()),
             "messages",
+            MESSAGE,
         )
 
     @property
@@ -55,7 +60,14 @@ class Run(RunReader):
         """One row per candidate of the training trees that were kept, with its prompt, rewards and advantage;
         ``iteration`` counts the iterations before it.  Raises as :attr:`messages` does.
         """
-        return _frame((("iteration", i, tree_table(file.trees)) for i, file in self.tree_files.items()), "candidates")
+        frame = _frame(
+            (("iteration", i, tree_table(file.trees)) for i, file in self.tree_files.items()), "candidates", CANDIDATE
+        )
+        for agent, policy in self.config["team"].items():  # what was given stands in the prompt
+            begin = prefill(self.config["policies"][policy].get("chat") or {})
+            own = frame["agent"] == agent
+            frame.loc[own, "text"] = frame.loc[own, "text"].str.removeprefix(begin)
+        return frame
 
     def to_dataset(self) -> Dataset:
         """:attr:`candidates` as a set of ``datasets``: ``prompt`` is the text that the policy read, ``text`` what it
@@ -97,7 +109,7 @@ class Run(RunReader):
         return push_to_hub(self, repo, checkpoint, private=private)
 
 
-def _frame(tables: Iterable[tuple[str, Any, LogTable]], name: str) -> DataFrame:
+def _frame(tables: Iterable[tuple[str, Any, LogTable]], name: str, columns: Sequence[str]) -> DataFrame:
     """The rows of all ``tables``, each with a column that says which it was: (its name, value, table)."""
     try:
         import pandas as pd
@@ -107,4 +119,4 @@ def _frame(tables: Iterable[tuple[str, Any, LogTable]], name: str) -> DataFrame:
     for column, value, table in tables:
         frames.append(pd.DataFrame(table.rows, columns=list(table.columns)))
         frames[-1].insert(0, column, value)
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame()
+    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(columns))

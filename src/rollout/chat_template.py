@@ -21,6 +21,8 @@ OWN = {"messages", *inspect.signature(PreTrainedTokenizerBase.apply_chat_templat
 """Arguments of ``apply_chat_template`` itself, which Troupe decides."""
 
 PREFILL = "prefill"
+WORDS = 50
+"""Of a vocabulary, that are tried after it."""
 
 TRIAL_CPU_S, TRIAL_MEMORY = 10, 2 << 30
 """Of a tokenizer on trial: seconds, and bytes of address space."""
@@ -43,6 +45,7 @@ def check_chat(key: str, tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, 
     Raises :class:`ChatTemplateError` where there is no template, and for an argument that it never names: whatever
     value it had, the prompt would be the same.
     """
+    _check_prefill(key, tokenizer, prefill(chat))
     if is_raw(chat):
         return
     try:
@@ -64,6 +67,19 @@ def check_chat(key: str, tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, 
             raise ChatTemplateError(
                 f"{key}.chat.{name}: the chat template of {key}.base does not read it; it reads {readable}"
             )
+
+
+def _check_prefill(key: str, tokenizer: PreTrainedTokenizerBase, begin: str) -> None:
+    """Raise :class:`ChatTemplateError` where what follows ``begin`` is written otherwise after it than alone, or where
+    the tokenizer has no tokens for it."""
+    ids = tokenizer.encode(begin, add_special_tokens=False)
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
+        raise ChatTemplateError(f"{key}.chat.{PREFILL}={begin!r}: {key}.base has no tokens for it")
+    words = sorted({*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids})[:WORDS]
+    if begin and any(tokenizer.decode([*ids, word]) != begin + tokenizer.decode([word]) for word in words):
+        raise ChatTemplateError(
+            f"{key}.chat.{PREFILL}={begin!r}: after it {key}.base writes words otherwise; end it with a blank"
+        )
 
 
 def raw_prompts() -> dict[str, Any]:

@@ -39,10 +39,12 @@ def with_current_config(config: dict[str, Any]) -> dict[str, Any]:
         config = {**config, "algorithm": {**algorithm, "sampler": sampler, "reward": reward}}
     if isinstance(strategy, dict):
         config = {**config, "strategy": {"float32_matmul": "high", **strategy}}
-        if isinstance(sharded := strategy.get("strategy"), dict) and "_target_" in sharded:
-            target = sharded["_target_"].replace("troupe.models.strategies.", "troupe.models.pools.strategies.")
+        if isinstance(sharded := strategy.get("strategy"), dict) and isinstance(target := sharded.get("_target_"), str):
+            target = target.replace("troupe.models.strategies.", "troupe.models.pools.strategies.")
             config["strategy"]["strategy"] = {**sharded, "_target_": target}
-    for key in GONE:
+    policies = config.get("policies")
+    own = [f"policies.{name}.{key}" for name in (policies if isinstance(policies, dict) else ()) for key in GONE]
+    for key in (*GONE, *own):
         config = _without(config, *key.split("."))
     return config
 

@@ -30,6 +30,7 @@ from ..evaluation.conditions import Condition, ConditionResult, Played, conditio
 from ..evaluation.partial import NOTHING_KEPT, PartialEvaluation
 from ..evaluation.request import Checkpoint, EvalRequest, check_source, requested
 from ..gateway.guard import KEY_ENV
+from ..rollout.chat_template import PREFILL
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.faults import DEFAULT_FAULTS, FaultSettings
 from ..runs.fingerprint import flat
@@ -196,6 +197,8 @@ class ServedTeam:
         if sampling.top_k:
             raise ConfigError(f"{key}={self.url}: a server takes no top_k, which the policy's sampling.eval has")
         name = self.team.config["team"][agent]
+        if (self.team.config["policies"][name].get("chat") or {}).get(PREFILL):
+            raise ConfigError(f"{key}={self.url}: a server begins no answers, as policies.{name}.chat.{PREFILL} does")
         key_env = KEY_ENV if os.environ.get(KEY_ENV) else None
         server = call(key, RemoteSettings, url=self.url, model=self.model or name, key_env=key_env)
         return RemotePolicy(name, server, sampling)

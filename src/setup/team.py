@@ -127,6 +127,7 @@ def _team(
         for clients, sampling in zip((training, evaluation), spec.sampling_of(agent), strict=True):
             make = PolicyClient if spec.skill is None else partial(ScriptedClient, skill=spec.skill)
             clients[agent] = make(name, backbone.engine, backbone.tokenizer, backbone.context, sampling, spec.chat)
+    on_gpu = execution.resources.pool.gpus > 0 if execution.on_ray else None
     return Team(
         policies={name: learning[name] for name in policies if name in learning},
         engines={name: of[name].engine for name in policies},
@@ -135,7 +136,7 @@ def _team(
         evaluation=evaluation,
         schedules={name: spec.schedule for name, spec in policies.items() if spec.schedule is not None},
         ranks=ranks,
-        coarseness={name: (spec.place or strategy).coarseness for name, spec in policies.items()},
+        coarseness={name: (spec.place or strategy).coarseness(on_gpu=on_gpu) for name, spec in policies.items()},
     )
 
 

@@ -78,10 +78,11 @@ def latex(cells: Cells, caption: str, label: str, without: Sequence[str] = ()) -
     heads, lines = without_empty(*cells)
     shown = [i for i, head in enumerate(heads) if head not in without]
     heads, lines = [heads[i] for i in shown], [[line[i] for i in shown] for line in lines]
-    rows = [" & ".join(_tex(cell) for cell in line) + r" \\" for line in (heads, *lines)]
+    rows = ["{}" + " & ".join(_tex(cell) for cell in line) + r" \\" for line in (heads, *lines)]
     body = "\n".join([r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"])
+    caption = " ".join(caption.split()).translate(TEX)
     return (
-        f"\\begin{{table}}\n\\centering\n\\caption{{{caption.translate(TEX)}}}\n\\label{{tab:{label}}}\n"
+        f"\\begin{{table}}\n\\centering\n\\caption{{{caption}}}\n\\label{{tab:{label}}}\n"
         f"\\begin{{tabular}}{{{'l' * len(heads)}}}\n{body}\n\\end{{tabular}}\n\\end{{table}}\n"
     )
 

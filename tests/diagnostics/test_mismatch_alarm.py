@@ -55,7 +55,7 @@ async def train(
     pool = Pool(PolicyModule(model, {"p": config}), strategy.fabric(), seed=0)
     sampling = Sampling(max_tokens=8, temperature=temperature)
     client = PolicyClient("p", engine, tokenizer, 96, sampling)
-    team = Team(pool.policies, {"p": engine}, {}, {"plan": client}, {}, coarseness={"p": strategy.coarseness})
+    team = Team(pool.policies, {"p": engine}, {}, {"plan": client}, {}, coarseness={"p": strategy.coarseness()})
     await team.load_weights()
     rng, rows = Random(0), []
     for iteration in range(5):

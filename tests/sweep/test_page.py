@@ -59,7 +59,7 @@ def test_the_tables_of_a_sweep(disk: Any, tmp_path: Path) -> None:
     # Both seeds solve the same one of ten tasks before: SE sqrt(0.09 / 10), t(0.975, 1) = 12.706: wider than [0, 1].
     assert "| a | 2 | 1 | 0.100 (0.000 to 1.000) | 0.500 (" in page
     tex = (sweep.folder / "table.tex").read_text()
-    assert r"a & 2 & 1 & 0.100 {\small [0.000, 1.000]} & 0.500 {\small [" in tex and "& env steps" not in tex
+    assert r"{}a & 2 & 1 & 0.100 {\small [0.000, 1.000]} & 0.500 {\small [" in tex and "& env steps" not in tex
     assert tex.count(r"\\") == 3 and r"\begin{tabular}{llllll" in tex and "95 \\%" in tex
     claim = "| b beats a | success, trained | at least 0.05 | 0.300 | 1 | undecided | 1 of 2 pairs finished; "
     assert f"{claim}1 of 2 pairs hold a" in page
@@ -112,5 +112,5 @@ def test_without_matplotlib_the_page_says_what_to_install(
 
 def test_signs_of_latex_are_escaped() -> None:
     text = latex((["a_b", "`c`"], [["50 %", r"x\y ~ <z>"]]), "R&D {1}", "t")
-    assert r"a\_b & c \\" in text and r"\caption{R\&D \{1\}}" in text
+    assert r"{}a\_b & c \\" in text and r"\caption{R\&D \{1\}}" in text
     assert r"50 \% & x\textbackslash{}y \textasciitilde{} \textless{}z\textgreater{} \\" in text

@@ -269,10 +269,10 @@ class StrategySettings:
         """Bytes of a weight that learns, a gradient or an activation."""
         return PRECISIONS[self.precision]
 
-    @property
-    def coarseness(self) -> float:
-        """How coarse the numbers are that a pool multiplies, over bfloat16's; 0 where they are float32's or finer."""
-        if self.precision == "32-true" and self.on_gpu:
+    def coarseness(self, *, on_gpu: bool | None = None) -> float:
+        """How coarse the numbers are that a pool multiplies, over bfloat16's; 0 where they are float32's or finer.
+        ``on_gpu``: where the pool is on another machine; None: :attr:`on_gpu`."""
+        if self.precision == "32-true" and (self.on_gpu if on_gpu is None else on_gpu):
             return {"highest": 0.0, "high": 1 / 8, "medium": 1.0}[self.float32_matmul]
         return {"bf16-mixed": 1.0, "bf16-true": 1.0, "16-mixed": 1 / 8}.get(self.precision, 0.0)
 

@@ -117,5 +117,10 @@ def test_what_fsdp2_cannot_do_is_refused() -> None:
 )
 def test_how_coarse_the_numbers_are_that_a_pool_multiplies(keys: dict[str, Any], coarseness: float) -> None:
     """Of bfloat16's 8 bits, as torch counts them, float16 and TF32 have 3 more."""
-    assert StrategySettings(**({"accelerator": "cpu"} | keys)).coarseness == coarseness
+    assert StrategySettings(**({"accelerator": "cpu"} | keys)).coarseness() == coarseness
     assert torch.finfo(torch.float16).eps == torch.finfo(torch.bfloat16).eps / 8
+
+
+def test_a_pool_elsewhere_is_where_its_own_gpu_is() -> None:
+    settings = StrategySettings(accelerator="cpu")
+    assert (settings.coarseness(), settings.coarseness(on_gpu=True)) == (0.0, 1 / 8)
