@@ -44,12 +44,20 @@ class RayProcesses:
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
         """See :class:`.processes.Processes`."""
-        result: T = self.group.ray.get(self._call(function, *arguments))
+        answer = self._call(function, *arguments)
+        try:
+            result: T = self.group.ray.get(answer)
+        except self.group.lost as lost:  # since it answered
+            raise self._lost() from lost
         return result
 
     def stored(self, function: Callable[..., Mapping[str, Tensor]], *arguments: Any) -> Mapping[str, Tensor]:
         """See :class:`.processes.Processes`."""
         return StoredWeights(self._call(partial(_packed, function), *arguments))
+
+    def _lost(self) -> LostActorError:
+        self.end()
+        return LostActorError(f"{self.group.name}: a process, or its node, has ended")
 
     def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
         if not self.group.actors:
@@ -71,8 +79,7 @@ class RayProcesses:
                 error = ray.get(done[0])  # also after a failure, whose cause may be a process that is lost
                 failed = failed or error
             except self.group.lost as lost:
-                self.end()
-                raise LostActorError(f"{self.group.name}: a process, or its node, has ended") from lost
+                raise self._lost() from lost
         if failed is not None:
             if len(answers) > 1:
                 self.end()
