@@ -69,6 +69,7 @@ async def test_a_call_does_what_its_text_does(case: Case, form: ToolFormat, read
     assert steps and offered.items() <= case.functions.items()
 
 
+ASKED = " once, with what you are asked for."
 PLAIN_FORMS = ("in a fenced block", "```python", "<search>", "<answer>", "<ask>", "\\boxed", "[again]", "end with one")
 
 
@@ -82,7 +83,7 @@ async def test_prompts_ask_for_no_other_form(case: Case, form: ToolFormat, readi
             shown = prompt[0]["content"] + (prompt[-1]["content"] if called.turn == 0 else "")  # later, old programs
             assert not [plain for plain in PLAIN_FORMS if plain in shown]
             assert form == "hermes" or not re.search("think|reason step", shown.lower())
-            assert "Call " in prompt[0]["content"] and "Call " not in unasked[0]["content"]
+            assert ASKED in prompt[0]["content"] and ASKED not in unasked[0]["content"]
             for message in prompt:  # worked examples
                 if message["role"] == "assistant":
                     assert offer_of(called, agent).read(message["content"]) not in (None, message["content"])
