@@ -72,11 +72,13 @@ def check_chat(key: str, tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, 
 def _check_prefill(key: str, tokenizer: PreTrainedTokenizerBase, begin: str) -> None:
     """Raise :class:`ChatTemplateError` where what follows ``begin`` is written otherwise after it than alone, or where
     the tokenizer has no tokens for it."""
+    if not begin:
+        return
     ids = tokenizer.encode(begin, add_special_tokens=False)
     if tokenizer.unk_token_id is not None and tokenizer.unk_token_id in ids:
         raise ChatTemplateError(f"{key}.chat.{PREFILL}={begin!r}: {key}.base has no tokens for it")
     words = sorted({*tokenizer.get_vocab().values()} - {*tokenizer.all_special_ids})[:WORDS]
-    if begin and any(tokenizer.decode([*ids, word]) != begin + tokenizer.decode([word]) for word in words):
+    if any(tokenizer.decode([*ids, word]) != begin + tokenizer.decode([word]) for word in words):
         raise ChatTemplateError(
             f"{key}.chat.{PREFILL}={begin!r}: after it {key}.base writes words otherwise; end it with a blank"
         )

@@ -286,3 +286,13 @@ def test_prompts_are_those_of_transformers(template: str) -> None:
                 written(tokenizer, messages, offered, chat)
         else:
             assert written(tokenizer, messages, offered, chat) == expected
+
+
+def test_words_that_are_given_are_written_as_they_stand() -> None:
+    """The shipped tokenizers write blanks between words, so that "at" and "2,2" would be read as "at2,2"."""
+    tokenizer = load_tokenizer("laptop")
+    check_chat("policies.p", tokenizer, {"prefill": "at "})
+    with pytest.raises(ChatTemplateError, match=r"^policies\.p\.chat\.prefill='at': after it .*; end it with a blank$"):
+        check_chat("policies.p", tokenizer, {"prefill": "at"})
+    with pytest.raises(ChatTemplateError, match=r"^policies\.p\.chat\.prefill='Well ': policies\.p\.base has no tokens"):
+        check_chat("policies.p", tokenizer, {"prefill": "Well "})
