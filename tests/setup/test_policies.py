@@ -159,7 +159,7 @@ MISTAKES = {
     ),
     "an update out of range": (
         ["+policies.tool.algorithm.update.epochs=0"],
-        "policies.tool.algorithm.update: .*epochs must be at least 1",
+        "policies.tool.algorithm.update: .*epochs must be a whole number of at least 1",
     ),
     "a strange key of a schedule": (
         ["+policies.tool.schedule.turns=2"],
