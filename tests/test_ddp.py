@@ -75,7 +75,9 @@ def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
             if key.startswith("eval/") or (key.startswith("rollout/") and not key.endswith("_s")):
                 assert left[key] == right[key], key
             if key.startswith("mismatch/"):  # sums over both processes, of what was drawn by both alike
-                assert left[key] == pytest.approx(right[key], abs=1e-9), key
+                # Roundings are nats over some 1e-6.
+                within = 1e-3 if key.endswith("/roundings") else 1e-9
+                assert left[key] == pytest.approx(right[key], abs=within), key
     episodes = [{f.name: f.read_bytes() for f in (tmp_path / run / "episodes").iterdir()} for run in ("one", "two")]
     assert episodes[0] == episodes[1]
 

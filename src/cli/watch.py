@@ -23,7 +23,6 @@ from threading import Lock
 from typing import Any
 
 from ..errors import visible
-from ..rollout.engines.vllm.signals import end_with
 from ..runs.files import CHECKPOINTS, CONFIG, EPISODES, EVALUATIONS, METRICS, SUMMARY, RunDirectoryError
 from ..runs.index import find_runs
 from .main import loading
@@ -168,6 +167,8 @@ def _page(folders: Sequence[Path]) -> str:
 @contextmanager
 def watched(run: Path) -> Iterator[None]:
     """Within, a process of its own shows ``run``, and prints its address."""
+    from ..rollout.engines.vllm.signals import end_with
+
     command = [sys.executable, "-m", "troupe", "watch", str(run), "--port", "0"]
     process = subprocess.Popen(command, preexec_fn=partial(end_with, os.getpid()))
     try:

@@ -294,5 +294,7 @@ def test_words_that_are_given_are_written_as_they_stand() -> None:
     check_chat("policies.p", tokenizer, {"prefill": "at "})
     with pytest.raises(ChatTemplateError, match=r"^policies\.p\.chat\.prefill='at': after it .*; end it with a blank$"):
         check_chat("policies.p", tokenizer, {"prefill": "at"})
-    with pytest.raises(ChatTemplateError, match=r"^policies\.p\.chat\.prefill='Well ': policies\.p\.base has no tokens"):
+    with pytest.raises(
+        ChatTemplateError, match=r"^policies\.p\.chat\.prefill='Well ': policies\.p\.base has no tokens"
+    ):
         check_chat("policies.p", tokenizer, {"prefill": "Well "})
