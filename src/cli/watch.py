@@ -23,8 +23,9 @@ from threading import Lock
 from typing import Any
 
 from ..errors import visible
-from ..runs.files import CHECKPOINTS, CONFIG, EPISODES, EVALUATIONS, METRICS, SUMMARY, RunDirectoryError
+from ..runs.files import CHECKPOINTS, CONFIG, EPISODES, EVALUATIONS, LOCK, METRICS, SUMMARY, RunDirectoryError
 from ..runs.index import find_runs
+from ..runs.lock import is_held
 from .main import loading
 
 HOST = "127.0.0.1"
@@ -68,7 +69,7 @@ class WatchServer(ThreadingHTTPServer):
         self.folders, self.token, self._lock = folders, secrets.token_urlsafe(16), Lock()
         self._made: tuple[str, str] = ("", "")  # stamp and page
         self._next = 0.0  # when it may be made again
-        self._read: dict[Path, tuple[int, str]] = {}  # when a run was written, and how far it was
+        self._read: dict[Path, tuple[str, str]] = {}  # when a run was written, and how far it was
 
     @property
     def address(self) -> str:
@@ -79,10 +80,11 @@ class WatchServer(ThreadingHTTPServer):
         with self._lock:
             paths = _runs(self.folders)
             for path in paths:
-                if self._read.get(path, (-1, ""))[0] != (changed := _changed(path)):
-                    self._read[path] = (changed, _progress(path))
+                stamp = f"{_changed(path)} {is_held(path / LOCK)}"  # one that was killed writes nothing
+                if self._read.get(path, ("", ""))[0] != stamp:
+                    self._read[path] = (stamp, _progress(path))
         read = [self._read[path] for path in paths]
-        return {"stamp": " ".join(str(changed) for changed, _ in read), "text": "; ".join(text for _, text in read)}
+        return {"stamp": ", ".join(stamp for stamp, _ in read), "text": "; ".join(text for _, text in read)}
 
     def report(self) -> str:
         """The page.  It is made anew for another stamp, and takes at most a tenth of the time."""

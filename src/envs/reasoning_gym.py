@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -26,9 +26,9 @@ SCORER: Final = """
 import json
 from reasoning_gym import create_dataset
 
-def score(generator, settings, seed, answers):
+def score(generator, settings, seed, answer):
     tasks = create_dataset(generator, size=1, seed=seed, **json.loads(settings))
-    return [float(tasks.score_answer(answer, tasks[0])) for answer in answers]
+    return float(tasks.score_answer(answer, tasks[0]))
 """
 SPLIT_SEEDS: Final = {"train": 0, "validation": 1 << 30, "test": 1 << 31}
 """The first seed of each split's tasks."""
@@ -103,7 +103,7 @@ class ReasoningGym(MathQuestions):
         counts = await super().open()
         made = {item.generator: item for item in self.splits.items["test"].values() if isinstance(item, Puzzle)}
         for puzzle in made.values():
-            if (await self._scores(puzzle.task_data["puzzle"], [puzzle.answer])) != [1.0]:
+            if not await self._is_scored(puzzle.task_data["puzzle"], puzzle.answer):
                 raise ValueError(
                     f"env.test: reasoning-gym's {puzzle.generator} does not give 1 to its own answer "
                     f"{puzzle.answer[:60]!r}; see env.sandbox.imports"
@@ -113,18 +113,15 @@ class ReasoningGym(MathQuestions):
     async def _equal(self, answer: str, expected: str) -> bool:
         if answer.split() == expected.split():
             return True
-        return expected == self._gold and await self._scores(self._puzzle, [answer]) == [1.0]
+        return expected == self._gold and await self._is_scored(self._puzzle, answer)
 
     async def prints_it(self, output: str) -> bool:
         return await self._equal(output, self._gold)
 
-    async def _scores(self, puzzle: tuple[str, str, int], answers: Sequence[str]) -> list[float]:
-        """Of each answer; 0 where the scorer fails on it, which is the answer's fault.
+    async def _is_scored(self, puzzle: tuple[str, str, int], answer: str) -> bool:
+        """Whether the scorer gives 1 to ``answer``; where it fails on it, that is the answer's fault.
 
         Raises :class:`~troupe.envs.base.WorldFailure` where the sandbox failed.
         """
-        job = Job(SCORER, entry=Call("score", [*puzzle, list(answers)]))
-        result = await self.answers.execution.result(job)
-        if result.verdict is not Verdict.OK or not isinstance(result.value, list):
-            return [0.0] * len(answers)
-        return [value if isinstance(value, float) else 0.0 for value in result.value]
+        result = await self.answers.execution.result(Job(SCORER, entry=Call("score", [*puzzle, answer])))
+        return result.verdict is Verdict.OK and result.value == 1.0

@@ -22,16 +22,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ...errors import AbsentError, visible
-from .base_models import (
-    CHECKSUMS,
-    WEIGHTS,
-    BaseModelError,
-    digest,
-    is_gguf,
-    made_folder,
-    place,
-    resolve,
-)
+from .base_models import CHECKSUMS, WEIGHTS, BaseModelError, digest, is_gguf, made_folder, place, resolve
 from .loading import NO_CODE
 
 
