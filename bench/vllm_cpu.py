@@ -6,6 +6,9 @@ all at once, which no episode can do.  The ``LLM`` lives in this process, which 
 vLLM gives it a process of its own, which is measured too.  The torch engine plays the same boards.  Repetitions are
 interleaved, and ratios are taken within each.
 
+``requests`` gives ``--requests`` first turns of boards, of one completion each, all at once to the engine without
+lockstep, to vLLM's own client in the same process (the difference is what the engine costs), and to ``LLM.generate``.
+
 ``update`` loads new weights into the engine three times and tells where the time goes.  Shapes: the laptop's base
 model, its adapters (r = 16 on all linear layers), the same merged, and a Qwen3-0.6B of random weights in bfloat16.
 
@@ -24,7 +27,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,6 +50,7 @@ from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.vllm import server, transfer
 from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.rollout.engines.vllm.launch import GIB, environment
+from troupe.rollout.engines.vllm.server import Pending
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.setup.instantiation import build_world
@@ -108,6 +112,12 @@ def played(
     return play
 
 
+def sokoban() -> TeamEnv:
+    with initialize_config_module("troupe.configs", version_base="1.3"):
+        cfg = compose("train", overrides=["run_dir=none", "name=bench"])
+        return build_world("env", OmegaConf.to_container(cfg.env, resolve=True))
+
+
 def bare(engine: VllmEngine, path: Path, rows: int, apart: bool) -> tuple[Any, int | None]:
     """``LLM.generate`` of the same model and settings, in this process or in one ``apart``, whose id is the second."""
     with environment(engine.settings):
@@ -150,9 +160,7 @@ async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> 
     model, tokenizer = load_model("laptop"), load_tokenizer("laptop")
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    with initialize_config_module("troupe.configs", version_base="1.3"):
-        cfg = compose("train", overrides=["run_dir=none", "name=bench"])
-        world = build_world("env", OmegaConf.to_container(cfg.env, resolve=True))
+    world = sokoban()
     ours = VllmEngine({"policy": load_model("laptop")}, tokenizer, max_batch_rows=rows)
     embedded = TorchEngine({"policy": model}, tokenizer, max_batch_rows=1024)
     (raw, _), (raw_apart, pid_apart) = (bare(ours, folder, rows, apart) for apart in (False, True))
@@ -195,6 +203,54 @@ async def throughput(boards: int, repetitions: int, rows: int, folder: Path) -> 
         print(f"{label:36s} {wall:8.0f} {cpu:8.0f}   {middle:.2f} ({low:.2f} to {high:.2f})", flush=True)
     await ours.close()
     await embedded.close()
+
+
+async def requests(count: int, repetitions: int, rows: int, folder: Path) -> None:
+    model, tokenizer = load_model("laptop"), load_tokenizer("laptop")
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    engine = VllmEngine({"policy": model}, tokenizer, lockstep=False, max_batch_rows=rows)
+    noted = Noted(engine)
+    await played(sokoban(), tokenizer, count, 0)(noted)
+    asked = [replace(request, n=1) for request in noted.rounds[0]][:count]
+    (inside, _), (apart, pid_apart) = (bare(engine, folder, rows, apart) for apart in (False, True))
+
+    async def by_engine() -> int:
+        answers = await asyncio.gather(*map(engine.generate, asked))
+        return sum(len(completion.token_ids) for answer in answers for completion in answer)
+
+    async def by_client() -> int:
+        waiting = [Pending(request, asyncio.Future()) for request in asked]
+        await engine.server._add_all(waiting)
+        outputs = [await each.queue.get() for each in waiting]
+        return sum(len(answer.token_ids) for output in outputs for answer in output.outputs)
+
+    pid = engine.server.process.pid
+    ways = {
+        "engine": (pid, by_engine),
+        "vLLM's client": (pid, by_client),
+        "LLM.generate": (pid_apart, partial(apart, [asked])),
+        "LLM.generate, vLLM's process in the caller's": (None, partial(inside, [asked])),
+    }
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
+    for repetition in range(repetitions + 1):
+        for way, (process, work) in ways.items():
+            await engine.load("policy", model.state_dict(), repetition)  # forgets the prefixes
+            own, both = Clock(None), Clock(process)
+            with both.running(), own.running():
+                made = await work()
+            if repetition:
+                found[way].append((made / both.wall, own.cpu / len(asked) * 1e3))
+    print(f"{len(asked)} requests, medians of {repetitions}; engine's tokens/s / this one's: median (quartiles)")
+    for way, values in found.items():
+        speed, cost = (statistics.median(column) for column in zip(*values, strict=True))
+        ratios = [mine / theirs for (mine, _), (theirs, _) in zip(found["engine"], values, strict=True)]
+        low, middle, high = statistics.quantiles(ratios, method="inclusive")
+        print(
+            f"{way:44s} {speed:6.0f} tokens/s, {cost:.3f} ms of the caller's CPU a completion; "
+            f"{middle:.2f} ({low:.2f} to {high:.2f})"
+        )
+    await engine.close()
 
 
 # ---- updates ------------------------------------------------------------------------------------------------------
@@ -291,9 +347,10 @@ async def update(shape: str, repetitions: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["throughput", "update"])
+    parser.add_argument("what", choices=["throughput", "requests", "update"])
     parser.add_argument("--shape", choices=["laptop", "adapter", "merged", "0.6b"], default="laptop")
     parser.add_argument("--boards", type=int, default=96)
+    parser.add_argument("--requests", type=int, default=512)
     parser.add_argument("--rows", type=int, default=256, help="engine.max_batch_rows")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
@@ -306,7 +363,10 @@ def main() -> None:
         from tempfile import TemporaryDirectory
 
         with TemporaryDirectory() as folder:
-            asyncio.run(throughput(arguments.boards, arguments.repetitions, arguments.rows, Path(folder)))
+            work, count = (
+                (throughput, arguments.boards) if arguments.what == "throughput" else (requests, arguments.requests)
+            )
+            asyncio.run(work(count, arguments.repetitions, arguments.rows, Path(folder)))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,8 @@ registers it, and so does Hydra when it first reads the package ``troupe.configs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar
@@ -142,6 +143,7 @@ def register() -> None:
     A launcher that runs a job in this process resets Hydra's registry of plugins; registering twice is harmless.
     """
     OmegaConf.register_new_resolver("by_bfloat16", _by_bfloat16, replace=True)
+    OmegaConf.register_new_resolver("completions_at_once", _completions_at_once, replace=True)
     for plugin in (RegimeSource, RegimeSearchPath):
         Plugins.instance().register(plugin)
     if GlobalHydra.instance().is_initialized():
@@ -158,6 +160,13 @@ def _by_bfloat16(with_it: str, without: str) -> str:
     from ..kernels.products import multiplies_bfloat16
 
     return with_it if torch.cuda.is_available() or multiplies_bfloat16() else without
+
+
+def _completions_at_once(tasks: object, k: object, team: Mapping[str, str]) -> int:
+    """``${completions_at_once:TASKS,K,TEAM}``: what a rollout can have under way, K of each agent and task, but at most
+    1,024.  What is no number is refused where it belongs.
+    """
+    return min(1024, math.prod(each for each in (tasks, k, len(team)) if isinstance(each, int) and each > 0))
 
 
 @contextmanager

@@ -60,8 +60,8 @@ class PoolPlan:
     """One pool: its policies (or its critic), the agents that speak with them (or that it judges), their base, its
     parameters, how many numbers learn, the devices and processes that it has (None: as the machine decides), whether
     these are its own, memory per device (then the engine's is on the first device alone), the class of the engine,
-    empty for a critic, how many processes it has, each with such memory, and where the first of several is: a GPU, or
-    auto.
+    empty for a critic, how many processes it has, each with such memory, where the first of several is: a GPU, or auto,
+    and how many completions it decodes together.
     """
 
     policy: str
@@ -76,6 +76,7 @@ class PoolPlan:
     engine: str = ""
     engine_processes: int = 1
     engine_device: str = "auto"
+    engine_rows: int | None = None
 
 
 def by_device(pools: Sequence[PoolPlan]) -> dict[str, tuple[str, float]]:
@@ -220,7 +221,8 @@ def _pool(specs: Sequence[PolicySpec], parts: Parts) -> PoolPlan:
     agents = tuple(agent for agent, policy in parts.router.team.items() if policy in names)
     where = strategy.device_names, strategy.processes, first.place is not None
     engine = engine_name(first.engine), engine_processes(first.engine), first.engine.get("device", "auto")
-    return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, *where, memory, *engine)
+    rows = first.engine.get("max_batch_rows")
+    return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, *where, memory, *engine, rows)
 
 
 def _pass(model: PreTrainedModel, strategy: StrategySettings) -> int:
@@ -308,6 +310,7 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
     pools.add_row("parameters", *(f"{pool.parameters:,}" for pool in run_plan.pools))
     pools.add_row("of which learn", *(f"{pool.trained:,}" for pool in run_plan.pools))
     pools.add_row("engine class", *(_engine_title(pool) for pool in run_plan.pools))
+    pools.add_row("completions at once", *(str(pool.engine_rows or "") for pool in run_plan.pools))
     pools.add_row("devices", *(_devices(pool) for pool in run_plan.pools), end_section=True)
     for field in fields(Memory):
         pools.add_row(field.name, *(_bytes(getattr(pool.memory, field.name)) for pool in run_plan.pools))

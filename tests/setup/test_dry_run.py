@@ -78,6 +78,15 @@ def test_vllms_memory_is_its_copy_of_the_weights_and_the_cache_that_it_is_given(
         planned("engine=vllm", "engine.kv_cache_gib=0")
 
 
+def test_vllm_decodes_together_what_a_rollout_has_under_way() -> None:
+    def rows(*words: str) -> set[int | None]:
+        return {pool.engine_rows for pool in planned("engine=vllm", *words).pools}
+
+    assert rows("loop.tasks_per_iteration=6", "algorithm.sampler.k=4") == {6 * 4 * 2}
+    assert rows("loop.tasks_per_iteration=600") == {1024}
+    assert rows("engine.max_batch_rows=16") == {16}
+
+
 def test_shards_and_replicas_of_vllm_need_memory_on_the_next_gpus() -> None:
     words = (
         "engine=vllm",

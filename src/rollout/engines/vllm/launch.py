@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import fcntl
+import itertools
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +37,53 @@ FOLDER_BYTES = 107 - len("/") - 36
 """Of the path of an engine's folder, at most: Linux allows a socket 107, and vLLM names it by a UUID."""
 
 
-def make_folder() -> tempfile.TemporaryDirectory[str]:
-    """In shared memory, where there is such a thing; else on disk.
+class Folder(AbstractContextManager["Folder"]):
+    """A folder of this user's for one engine, in shared memory, where there is such a thing; else on disk.
 
-    Raises :class:`..base.EngineError` where its path is too long for vLLM's sockets.
+    It has the first name that no running engine has: vLLM looks up what it has compiled by the model's path, too, and
+    what a killed process has left is taken away.  Raises :class:`..base.EngineError` where its path is too long for
+    vLLM's sockets.
     """
-    parent = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else None
-    folder = tempfile.TemporaryDirectory(prefix="troupe-vllm-", dir=parent)
-    if len(os.fsencode(folder.name)) > FOLDER_BYTES:
-        folder.cleanup()
-        raise EngineError(
-            f"{folder.name}: a socket's path allows a folder of {FOLDER_BYTES} bytes; let TMPDIR name a shorter one"
-        )
-    return folder
+
+    def __init__(self) -> None:
+        parent = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
+        names = (parent / f"troupe-vllm-{os.getuid()}-{number}" for number in itertools.count())
+        self.path = next(path for path in names if self._taken(path))
+
+    def _taken(self, path: Path) -> bool:
+        if len(os.fsencode(path)) > FOLDER_BYTES:
+            raise EngineError(
+                f"{path}: a socket's path allows a folder of {FOLDER_BYTES} bytes; let TMPDIR name a shorter one"
+            )
+        try:
+            path.mkdir(mode=0o700, exist_ok=True)
+            self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        except OSError:  # another kind of thing, or another user's
+            return False
+        try:
+            if os.fstat(self._lock).st_uid == os.getuid():
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if path.exists() and os.path.samestat(path.stat(), os.fstat(self._lock)):  # not removed meanwhile
+                    self._empty(path)
+                    return True
+        except BlockingIOError:  # another engine's
+            pass
+        os.close(self._lock)
+        return False
+
+    @staticmethod
+    def _empty(path: Path) -> None:
+        for each in path.iterdir():
+            shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
+
+    def cleanup(self) -> None:
+        """Remove it.  May be called twice."""
+        if self.path.exists():
+            shutil.rmtree(self.path)
+            os.close(self._lock)
+
+    def __exit__(self, *_: object) -> None:
+        self.cleanup()
 
 
 def unlink_shared(folder: Path) -> None:
@@ -146,7 +183,7 @@ def _arguments(expected: ExpectedWeights, placement: Placement) -> dict[str, Any
         "dtype": settings.dtype,
         "max_model_len": expected.context,
         "max_num_seqs": settings.max_batch_rows,
-        "max_num_batched_tokens": max(8192, settings.max_batch_rows),
+        "max_num_batched_tokens": max(settings.max_batch_rows, min(8192, settings.max_batch_rows * expected.context)),
         "kv_cache_memory_bytes": int(settings.kv_cache_gib * GIB),
         "block_size": settings.block_size,
         "enable_prefix_caching": True,
@@ -188,6 +225,8 @@ def environment(
         # What torch has compiled stays in this process's temporary folder: the next engine needs it again.
         "TORCHINDUCTOR_CACHE_DIR": os.environ.get("TORCHINDUCTOR_CACHE_DIR", default_cache_dir()),
     }
+    if not torch.cuda.is_available():  # vLLM 0.32 cannot load there what it has compiled ahead, and compiles it again
+        wanted["VLLM_USE_AOT_COMPILE"] = os.environ.get("VLLM_USE_AOT_COMPILE", "0")
     if placement is not None and placement.gpus:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "")
         names = visible.split(",") if visible else list(map(str, range(placement.gpus[-1] + 1)))

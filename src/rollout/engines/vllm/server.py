@@ -9,7 +9,6 @@ import secrets
 import time
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from safetensors import SafetensorError
@@ -20,7 +19,7 @@ from ..base import EngineError
 from ..local import Answer
 from .digest import Digests, WeightsMismatchError
 from .expected import TOP, ExpectedWeights, WeightSet
-from .launch import find_placement, make_folder, start
+from .launch import Folder, find_placement, start
 from .replies import Replies
 from .transfer import Transfer, saved_adapter
 
@@ -66,8 +65,8 @@ class EngineServer:
     ) -> None:
         self.expected, self.settings, self.replies = expected, expected.settings, replies
         self._ids = itertools.count()
-        self._temporary = make_folder()
-        self.folder = Path(self._temporary.name)
+        self._temporary = Folder()
+        self.folder = self._temporary.path
         try:
             placement = find_placement(expected, replica)
             # Of one number, engines beside each other and after each other would sample alike.

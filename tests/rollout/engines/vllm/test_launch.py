@@ -3,6 +3,7 @@
 import os
 import socket
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -55,16 +56,38 @@ def test_temporary_files_are_the_engines_for_as_long_as_it_starts(
     assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ
 
 
-def test_an_engines_folder_has_room_for_sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with launch.make_folder() as path, socket.socket(socket.AF_UNIX) as bound:
-        bound.bind(f"{path}/{uuid4()}")
-    assert not os.path.exists(path)
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder with a path that leaves room for a socket's."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_engines_after_each_other_have_one_folder_with_room_for_sockets(
+    monkeypatch: pytest.MonkeyPatch, short: Path
+) -> None:
+    monkeypatch.setattr(launch, "SHARED_MEMORY", short)
+    with launch.Folder() as first, launch.Folder() as second, socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(f"{first.path}/{uuid4()}")
+        assert first.path != second.path and first.path.stat().st_mode & 0o777 == 0o700
+    assert not list(short.iterdir())
+    (first.path / "left" / "behind").mkdir(parents=True)  # by a process that was killed
+    (first.path / "link").symlink_to(short)
+    with launch.Folder() as third:
+        assert third.path == first.path and not list(third.path.iterdir())
+    first.path.symlink_to(elsewhere := short / "elsewhere")
+    elsewhere.mkdir()
+    with launch.Folder() as fourth:
+        assert fourth.path == second.path, "what is no folder of this user's is left alone"
+
+
+def test_a_folder_with_no_room_for_sockets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(launch, "SHARED_MEMORY", tmp_path / "missing")
     monkeypatch.setattr(tempfile, "tempdir", str(deep := tmp_path / ("d" * 60)))
     deep.mkdir()
     with pytest.raises(EngineError, match=rf"^{deep}/troupe-vllm-.*: a socket's path allows a folder of 70 bytes"):
-        launch.make_folder()
-    assert not list(deep.glob("troupe-vllm-*"))
+        launch.Folder()
+    assert not list(deep.iterdir())
 
 
 @pytest.mark.parametrize("others", ["weights", "files"])
