@@ -19,6 +19,8 @@ from torch import Tensor
 from ....experience import Sampling
 
 _MASK64 = (1 << 64) - 1
+LIKELIEST = 1024
+"""Tokens among which top-p is looked for first."""
 
 
 def uniforms(seed: int, row: int, count: int) -> list[float]:
@@ -78,15 +80,27 @@ def distribution(logits: Tensor, sampling: SamplingTensors) -> Tensor:
         # The maximum is moved to 0 first: logits / 1e-30 would overflow to infinity, and inf - inf is no number.
         logits = (logits - logits.amax(-1, keepdim=True)) / sampling.temperature.to(logits.dtype)
     if sampling.top_k is not None:
-        least = logits.sort(dim=-1, descending=True).values.gather(1, sampling.top_k - 1)
-        logits = logits.masked_fill(logits < least, float("-inf"))
+        truncated = sampling.top_k < logits.shape[-1]
+        ranks = torch.where(truncated, sampling.top_k, 1)
+        least = logits.topk(int(ranks.max())).values.gather(1, ranks - 1)
+        logits = logits.masked_fill(truncated & (logits < least), float("-inf"))
     if sampling.top_p is not None:
-        ordered, order = logits.sort(dim=-1, descending=True, stable=True)
-        mass = ordered.softmax(-1)
-        # A token stays if the tokens before it do not reach top_p yet; so the first one always stays.
-        outside = mass.cumsum(-1) - mass >= sampling.top_p
-        logits = logits.masked_fill(torch.zeros_like(outside).scatter_(1, order, outside), float("-inf"))
+        logits = _nucleus(logits, sampling.top_p, min(LIKELIEST, logits.shape[-1]))
     return logits.log_softmax(-1)
+
+
+def _nucleus(logits: Tensor, top_p: Tensor, count: int) -> Tensor:
+    """``logits`` without those outside of the most likely tokens of mass ``top_p``, looked for among ``count``, and
+    among all where those do not suffice: of 150,000 words few matter, and sorting all takes longer than a model's step.
+    """
+    likeliest, order = logits.topk(count)
+    mass = (likeliest - logits.logsumexp(-1, keepdim=True)).exp()
+    # A token stays if the tokens before it do not reach top_p yet; so the first one always stays.
+    outside = mass.cumsum(-1) - mass >= top_p
+    if count < logits.shape[-1] and not (outside[:, -1:] | (top_p == 1)).all():
+        return _nucleus(logits, top_p, logits.shape[-1])
+    kept = torch.full_like(logits, float("-inf")).scatter_(1, order, likeliest.masked_fill(outside, float("-inf")))
+    return torch.where(top_p == 1, logits, kept)
 
 
 def draw(logits: Tensor, sampling: SamplingTensors, uniform: Tensor) -> tuple[Tensor, Tensor]:

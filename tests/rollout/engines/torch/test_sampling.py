@@ -9,7 +9,7 @@ from scipy.stats import chisquare
 
 from troupe.experience import Sampling
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.rollout.engines.torch.sampling import SamplingTensors, distribution, draw, uniforms
+from troupe.rollout.engines.torch.sampling import LIKELIEST, SamplingTensors, distribution, draw, uniforms
 
 from .conftest import VOCABULARY, all_of, build, request
 
@@ -43,6 +43,24 @@ def test_truncation_of_mixed_rows():
     probabilities = distribution(logits, SamplingTensors.of(ways, 4, logits.device)).exp()
     expected = [[0.5, 0.25, 0.15, 0.1], [2 / 3, 1 / 3, 0, 0], [1, 0, 0, 0], [5 / 9, 2.5 / 9, 1.5 / 9, 0]]
     assert torch.allclose(probabilities, torch.tensor(expected), atol=1e-6)
+
+
+def test_truncation_of_a_large_vocabulary_is_that_of_all_words_sorted():
+    """Peaked rows, whose nucleus is among the likeliest; then a flat one beside them, whose nucleus is not."""
+    ways = [Sampling(top_p=0.9), Sampling(top_p=0.9, top_k=7), Sampling(top_k=3000), Sampling()]
+    noise = torch.randn(4, 5 * LIKELIEST, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    for sharpness in ([12, 12, 2, 1], [0.1, 12, 2, 1]):
+        logits = noise * torch.tensor(sharpness)[:, None]
+        found = distribution(logits, SamplingTensors.of(ways, logits.shape[1], logits.device)).exp()
+        for row, way, probabilities in zip(logits, ways, found, strict=True):
+            ordered, order = row.sort(descending=True)
+            share = ordered.softmax(-1)
+            if way.top_k:
+                share[way.top_k :] = 0
+            share = share / share.sum()
+            share = share * (share.cumsum(-1) - share < way.top_p)
+            assert torch.allclose(probabilities[order], share / share.sum(), atol=1e-12)
+        assert (sharpness[0] > 1) == (int((found[0] > 0).sum()) < LIKELIEST)
 
 
 def test_a_tiny_temperature_is_nearly_greedy():
