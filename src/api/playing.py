@@ -19,7 +19,7 @@ from ..evaluation.episodes import Actor, EpisodeResult, HumanActor, play
 from ..evaluation.request import EvalRequest, check_source
 from ..experience import Message, Task
 from ..reports.play import EpisodePrinter
-from ..rollout.seeds import derive
+from ..rollout.engines.requests import derive
 from ..setup.actors import ActorFactory
 from ..setup.checks import set_threads
 from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, read_team, untrained_team

@@ -22,7 +22,7 @@ from ..evaluation.stored import StoredEpisode, StoredMessage, locate_episode
 from ..experience import Task
 from ..models.pools.checkpoint import STATE
 from ..reports.replay import ShownContinuation, show_replay
-from ..rollout.seeds import derive
+from ..rollout.engines.requests import derive
 from ..runs.files import CHECKPOINTS, CONFIG, EVALUATIONS, read_object
 from ..runs.run import RunReader
 from ..setup.actors import ActorFactory

@@ -12,13 +12,11 @@ from ..cluster.execution import Execution
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, check_whole, nearest
 from ..experience import Sampling
-from ..models.learning.lora_settings import LoraSettings
-from ..models.learning.schedule import Schedule, count_turns
+from ..models.learning.settings import LoraSettings, Schedule, count_turns
 from ..models.learning.train_config import PolicyTrainConfig
 from ..models.pools.strategies import StrategySettings
 from ..rollout.chat_template import PREFILL, raw_prompts
 from ..rollout.engines.remote.settings import RemoteSettings
-from .engines import own_engine
 from .instantiation import call, check_known, construct, part, partially
 from .sections import (
     AlgorithmSection,
@@ -29,6 +27,7 @@ from .sections import (
     Prompts,
     RemoteSection,
     ScriptedSection,
+    own_engine,
 )
 
 

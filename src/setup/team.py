@@ -29,24 +29,22 @@ from ..models.learning.policy import PolicyModule
 from ..models.learning.ranks import Ranks
 from ..models.pools.handles import PolicyHandle
 from ..models.pools.pool import Pool
-from ..models.pools.processes import LocalProcesses
-from ..models.pools.ray_processes import RayProcesses
+from ..models.pools.processes import LocalProcesses, RayProcesses
 from ..models.pools.remote import RemotePool
 from ..models.pools.strategies import StrategySettings, launch, process_count
 from ..models.pools.team import Team
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Engine
 from ..rollout.engines.lora import Adapted
-from ..rollout.engines.ray.engine import RayEngine
-from ..rollout.engines.ray.replicas import RayReplicas
+from ..rollout.engines.ray.engine import RayEngine, RayReplicas
 from ..rollout.engines.remote.engine import RemoteEngine
 from ..rollout.engines.replicas import Replicas, shells
+from ..rollout.engines.requests import derive
 from ..rollout.policy_client import PolicyClient
 from ..rollout.scripted import NoEngine, ScriptedClient
-from ..rollout.seeds import derive
-from .engines import count_of, engine_identity
 from .instantiation import partially
 from .policies import PolicySpec
+from .sections import count_of, engine_identity
 
 
 class Closable(Protocol):

@@ -13,11 +13,11 @@ from ..envs.code.micro import MicroCode
 from ..envs.code.micro_programs import vocabulary as code_vocabulary
 from ..envs.code_collab import MicroCollab
 from ..envs.code_collab.micro import vocabulary as code_collab_vocabulary
-from ..envs.couplet.lines import vocabulary as couplet_vocabulary
 from ..envs.couplet.world import Couplet
+from ..envs.couplet.world import vocabulary as couplet_vocabulary
 from ..envs.delegation import Delegation
 from ..envs.delegation.world import words as delegation_words
-from ..envs.grid.notation import vocabulary as grid_vocabulary
+from ..envs.grid.board import vocabulary as grid_vocabulary
 from ..envs.grid.plan_path import PlanPath
 from ..envs.grid.sokoban import Sokoban
 from ..envs.grid.sudoku import Sudoku

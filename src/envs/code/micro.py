@@ -19,13 +19,28 @@ from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_val
 from ..base import Skill
 from ..checks import check_choice
 from ..execution import Executor
-from ..splits import content_digest, split_of
-from ..task_sampling import sample_tasks
+from ..splits import content_digest, sample_tasks, split_of
 from ..tool_calls import ToolFormat, text_tool
 from ..turns import chat
-from .micro_demonstrations import demonstrate_program, demonstrate_tests, passes
-from .micro_notation import format_row, format_tests, parse_row, read_expression, read_tests
-from .micro_programs import HELD_OUT, HIDDEN, INPUTS, LARGEST_OUTPUT, NAMES, OPERATORS, SMALLEST_OUTPUT, Program, Row
+from .micro_programs import (
+    HELD_OUT,
+    HIDDEN,
+    INPUTS,
+    LARGEST_OUTPUT,
+    NAMES,
+    OPERATORS,
+    SMALLEST_OUTPUT,
+    Program,
+    Row,
+    demonstrate_program,
+    demonstrate_tests,
+    format_row,
+    format_tests,
+    parse_row,
+    passes,
+    read_expression,
+    read_tests,
+)
 from .problem import Check, CheckResult, Suite
 from .world import CODER, SOLO, TESTER, CodeWorld, Order
 
@@ -169,7 +184,7 @@ class MicroCode(CodeWorld):
     # ---- demonstrations -------------------------------------------------------------------------------------------
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        """See :mod:`.micro_demonstrations`.  An expert alone writes the program that it sees."""
+        """See :mod:`.micro_programs`.  An expert alone writes the program that it sees."""
         if agent == TESTER:
             return demonstrate_tests(self._goal, self.max_tests, rng, skill)
         if agent == SOLO and skill == "expert":

@@ -11,11 +11,10 @@ from ...sandbox import Limits, Sandbox
 from ..datasets import DataSplits
 from ..execution import Executor
 from ..tool_calls import ToolFormat, fenced, text_tool
-from .answers import read_program, read_tests
 from .problem import Check, CheckResult, Problem, Suite
 from .problem_set import ProblemSet
 from .prompts import prompt
-from .running import Runner
+from .running import Runner, read_program, read_tests
 from .world import CodeWorld, Order
 
 CACHED_RESULTS = 1024

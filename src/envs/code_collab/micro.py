@@ -20,13 +20,10 @@ from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_val
 from ..base import Skill
 from ..code.problem import CheckResult
 from ..execution import Executor
-from ..orders import Order
-from ..splits import content_digest, split_of
-from ..task_sampling import sample_tasks
+from ..splits import content_digest, sample_tasks, split_of
 from ..tool_calls import ToolFormat
-from ..turns import chat
-from .feedback import Feedback, Report
-from .reward import UsageRule
+from ..turns import Order, chat
+from .feedback import Feedback, Report, UsageRule
 from .world import SOLO, CollabWorld, TurnReward
 
 MARK: Final = "|"

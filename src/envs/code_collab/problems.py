@@ -15,11 +15,10 @@ from ..code.problem_set import ProblemSet
 from ..code.running import Runner
 from ..datasets import DataSplits
 from ..execution import Executor
-from ..orders import Order
 from ..tool_calls import ToolFormat
+from ..turns import Order
 from .expert import Edits, Expert, question
-from .feedback import Feedback, Report, feedback_lines
-from .reward import UsageRule
+from .feedback import Feedback, Report, UsageRule, feedback_lines
 from .world import SOLO, CollabWorld, TurnReward, program_of
 
 MAX_TIMEOUTS: Final = 3

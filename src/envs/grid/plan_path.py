@@ -18,10 +18,20 @@ from ..checks import check_fraction
 from ..drawing import Drawing
 from ..splits import split_of
 from ..tool_calls import ToolFormat
-from .board import canonical_form, distances, draw_board, form_digest, neighbours, shortest_path, window
+from .board import (
+    MovePlan,
+    annotate_moves,
+    canonical_form,
+    cell_words,
+    distances,
+    draw_board,
+    form_digest,
+    neighbours,
+    shortest_path,
+    window,
+)
 from .dense import PLAN_PATH, LocalReward
 from .drawing import draw_room
-from .notation import MovePlan, annotate_moves, cell_words
 from .prompts import View
 from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, ToolMessage, Wording, make_task
 from .walks import PlannerView, ToolView, WalkingWorld

@@ -27,7 +27,10 @@ from ..tool_calls import ToolFormat
 from .board import (
     MOVES,
     OPPOSITE,
+    MovePlan,
+    annotate_moves,
     canonical_form,
+    cell_words,
     distances,
     draw_board,
     form_digest,
@@ -37,7 +40,6 @@ from .board import (
 )
 from .dense import SOKOBAN, LocalReward
 from .drawing import draw_room
-from .notation import MovePlan, annotate_moves, cell_words
 from .prompts import View
 from .sokoban_solver import Position, SearchLimitError, Solver, move_worker
 from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, ToolMessage, Wording, make_task

@@ -24,9 +24,9 @@ from ..drawing import Drawing
 from ..splits import split_of
 from ..tool_calls import ToolFormat
 from . import prompts
+from .board import MALFORMED, MovePlan
 from .dense import LocalReward, fill_reward
 from .drawing import draw_sudoku
-from .notation import MALFORMED, MovePlan
 from .sudoku_board import BOXES, Grid, candidates, only_solution, peers, puzzle_digest, sample_puzzle
 from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, ToolMessage, TwoRoleWorld, Wording, make_task
 

@@ -27,12 +27,12 @@ from ..base import StepResult
 from ..checks import check_choice, check_fraction
 from ..execution import Executor
 from ..judging import guarded
-from ..task_sampling import sample_tasks
+from ..splits import sample_tasks
 from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import TurnTakingWorld, chat
 from . import prompts
+from .board import MALFORMED, MovePlan
 from .dense import UNREADABLE, LocalReward
-from .notation import MALFORMED, MovePlan
 
 TOOL, PLAN, SOLO = "tool", "plan", "solo"
 PYTHON = text_tool(

@@ -11,9 +11,8 @@ from ...experience import Task
 from ..base import Skill
 from ..checks import check_at_least, check_choice
 from . import prompts
-from .board import OPPOSITE
+from .board import OPPOSITE, MovePlan, parse_plan
 from .dense import WalkReward
-from .notation import MovePlan, parse_plan
 from .prompts import View
 from .two_roles import TOOL, TwoRoleWorld
 

@@ -15,10 +15,9 @@ from ...experience import Message, Split, Task
 from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..base import Skill
 from ..checks import check_at_least
-from ..task_sampling import sample_tasks
+from ..splits import sample_tasks
 from ..tool_calls import ToolFormat, text_tool
 from ..turns import chat
-from .misconceptions import misconceived_answer, misconceived_program
 from .stories import (
     DEFINED,
     LARGEST,
@@ -27,6 +26,8 @@ from .stories import (
     Story,
     digits,
     expression,
+    misconceived_answer,
+    misconceived_program,
     parse_story,
     sample_story,
     story_task,
@@ -135,7 +136,7 @@ class Arithmetic(Mathematics):
         """Experts write the expression of the question, say its result, and ask again where there is none.
 
         A novice slips: in the expression it forgets relations or mistakes a number, in the result a digit.  A flawed
-        demonstrator makes a systematic mistake (:mod:`.misconceptions`), or asks again after the first result, whatever
+        demonstrator makes a systematic mistake (:mod:`.stories`), or asks again after the first result, whatever
         it is.
         """
         story = parse_story(self._question)

@@ -14,10 +14,8 @@ from ..execution import Executor
 from ..fences import last_program
 from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import chat
-from .answers import Answers, spaced
-from .boxes import boxed_answers
-from .sources import Question, QuestionSource
-from .splits import load_questions
+from .answers import Answers, boxed_answers, spaced
+from .sources import Question, QuestionSource, load_questions
 from .world import JUDGE, REASONER, SOLO, TOOL, Mathematics, PastTurn, ProgramRun
 
 AGAIN = "[again]"

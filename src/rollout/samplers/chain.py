@@ -9,9 +9,8 @@ from ...envs.base import TeamEnv
 from ...experience import Episode, Failure, Node, Task, Topology
 from ..playing import Answer, gather, or_failure, or_lost_episode, play_on
 from ..policy_client import PolicyClient
-from .rewards import RewardMix
 from .sampler import OnEpisode, check_at_least
-from .task_rollout import TaskRollout, continued, extend
+from .task_rollout import RewardMix, TaskRollout, continued, extend
 
 
 class ChainSampler:

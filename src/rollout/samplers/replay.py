@@ -13,9 +13,9 @@ from typing import ClassVar
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Completion, Episode, Node, Topology
 from ..playing import Step, advance, gather
-from .rewards import RewardMix
 from .sampler import EpisodeSampler, check_at_least, check_forkable, max_steps
 from .task_rollout import (
+    RewardMix,
     Said,
     TaskRollout,
     auxiliary,

@@ -11,11 +11,12 @@ from typing import Literal, get_args
 from ...envs.base import TeamEnv
 from ...experience import Completion, Episode, Node, Topology
 from ..playing import Transition, advance, gather
-from .rewards import RewardMix, TeamReward
 from .sampler import EpisodeSampler, check_at_least, check_forkable
 from .task_rollout import (
+    RewardMix,
     Said,
     TaskRollout,
+    TeamReward,
     auxiliary,
     continued,
     extend,

@@ -26,10 +26,8 @@ from ..lockstep import rounds
 from ..lora import Adapted, Adapter
 from ..requests import in_time, label, order
 from .decoding import Decoder, DecodingJob
-from .dtypes import in_dtype
 from .forward import Forward
-from .settings import GIB, check_settings
-from .support import check_architecture, prepare
+from .support import GIB, check_architecture, check_settings, in_dtype, prepare
 
 log = logging.getLogger(__name__)
 
