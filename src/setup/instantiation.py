@@ -113,7 +113,8 @@ def _hints(target: Callable[..., Any]) -> dict[str, Any]:
     """The types of the parameters of ``target``; none where they cannot be told, as in a class written in C."""
     try:
         is_plain_class = isinstance(target, type) and not is_dataclass(target)
-        return get_type_hints(target.__init__ if is_plain_class else target)
+        base = _base(target)
+        return {**(_hints(base) if base else {}), **get_type_hints(target.__init__ if is_plain_class else target)}
     except (NameError, TypeError, AttributeError):  # names that only type checkers import; no function
         return {}
 
@@ -126,9 +127,22 @@ def below(key: str, name: str) -> str:
 def _parameters(target: Callable[..., Any]) -> list[inspect.Parameter]:
     """The parameters of ``target``; any keyword for a function written in C that has no signature."""
     try:
-        return list(inspect.signature(target).parameters.values())
+        own = inspect.signature(target).parameters
     except ValueError:
         return [inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)]
+    if (base := _base(target)) is None:
+        return list(own.values())
+    rest = [each for each in _parameters(base) if each.kind is each.KEYWORD_ONLY and each.name not in own]
+    return [each for each in own.values() if each.kind is not each.VAR_KEYWORD] + rest
+
+
+def _base(target: Callable[..., Any]) -> type | None:
+    """The class to which ``target``, a class of Troupe's, hands the keywords that it does not name itself; else None."""
+    if not isinstance(target, type) or not target.__module__.startswith("troupe."):
+        return None
+    makers = [kind for kind in target.__mro__ if "__init__" in vars(kind)]
+    hands_on = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(target).parameters.values())
+    return makers[1] if hands_on else None
 
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from random import Random
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ...experience import Message, Split, Task
 from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_values
@@ -20,7 +20,7 @@ from ..base import Skill
 from ..checks import check_choice
 from ..execution import Executor
 from ..splits import content_digest, sample_tasks, split_of
-from ..tool_calls import ToolFormat, text_tool
+from ..tool_calls import text_tool
 from ..turns import chat
 from .micro_programs import (
     HELD_OUT,
@@ -81,23 +81,15 @@ class MicroCode(CodeWorld):
         *,
         horizon: int = 2,
         order: Order = "sequential",
-        team: Literal["pair", "solo"] = "pair",
         max_tests: int = 2,
         local_share: float = 0.2,
         split: SplitBy = "function",
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
         check_choice(self.name, "split", split, get_args(SplitBy))
         execution = Executor(sandbox, LIMITS, CACHED_RESULTS)
-        super().__init__(
-            execution,
-            horizon=horizon,
-            order=order,
-            team=team,
-            max_tests=max_tests,
-            local_share=local_share,
-            tools=tools,
-        )
+        own: dict[str, Any] = {"horizon": horizon, "order": order, "max_tests": max_tests, "local_share": local_share}
+        super().__init__(execution, **own, **common)
         self.split_by = split
         self._goal = Program(("a", "b", "c"), ("+", "+"), True)
 

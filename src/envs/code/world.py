@@ -57,7 +57,7 @@ class CodeWorld(TurnTakingWorld):
         *,
         horizon: int,
         order: Order,
-        team: Literal["pair", "solo"],
+        team: Literal["pair", "solo"] = "pair",
         max_tests: int,
         local_share: float,
         tools: ToolFormat | None = None,

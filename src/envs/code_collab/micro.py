@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from random import Random
-from typing import Final, Literal
+from typing import Any, Final
 
 from ...experience import Message, Split, Task
 from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_values
@@ -21,9 +21,8 @@ from ..base import Skill
 from ..code.problem import CheckResult
 from ..execution import Executor
 from ..splits import content_digest, sample_tasks, split_of
-from ..tool_calls import ToolFormat
-from ..turns import Order, chat
-from .feedback import Feedback, Report, UsageRule
+from ..turns import chat
+from .feedback import Report, UsageRule
 from .world import SOLO, CollabWorld, TurnReward
 
 MARK: Final = "|"
@@ -71,31 +70,18 @@ class MicroCollab(CollabWorld):
         self,
         sandbox: Sandbox,
         *,
-        horizon: int = 1,
-        team: Literal["pair", "solo"] = "pair",
-        order: Order = "simultaneous",
         turn_reward: TurnReward = "gain",
         usage: UsageRule = "dataflow",
         useful_aux: bool = True,
-        feedback: Feedback = "plain",
         feedback_tests: int = 0,
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            Executor(sandbox, LIMITS, CACHED_RESULTS),
-            horizon=horizon,
-            team=team,
-            order=order,
-            turn_reward=turn_reward,
-            usage=usage,
-            useful_aux=useful_aux,
-            feedback=feedback,
-            feedback_tests=feedback_tests,
-            tools=tools,
-        )
-        if feedback not in MODES:
+        own: dict[str, Any] = {"useful_aux": useful_aux, "feedback_tests": feedback_tests}
+        execution = Executor(sandbox, LIMITS, CACHED_RESULTS)
+        super().__init__(execution, turn_reward=turn_reward, usage=usage, **own, **common)
+        if self.feedback not in MODES:
             raise ValueError(
-                f"env.feedback={feedback} is for published problems; functions of three steps, the variant at laptop "
+                f"env.feedback={self.feedback} is for published problems; functions of three steps, the variant at laptop "
                 f"scale, have {', '.join(MODES)}"
             )
         self._steps: tuple[Step, ...] = ()

@@ -66,14 +66,14 @@ class CollabWorld(TurnTakingWorld):
         self,
         execution: Executor,
         *,
-        horizon: int,
-        team: Literal["pair", "solo"],
-        order: Order,
         turn_reward: TurnReward,
         usage: UsageRule,
         useful_aux: bool,
-        feedback: Feedback,
         feedback_tests: int,
+        horizon: int = 1,
+        team: Literal["pair", "solo"] = "pair",
+        order: Order = "simultaneous",
+        feedback: Feedback = "plain",
         tools: ToolFormat | None = None,
     ) -> None:
         check_choice(self.name, "team", team, ("pair", "solo"))

@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Literal
+from typing import Any
 
 from ...experience import Message, Split, Task
 from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..base import Skill
 from ..checks import check_at_least
 from ..splits import sample_tasks
-from ..tool_calls import ToolFormat, text_tool
+from ..tool_calls import text_tool
 from ..turns import chat
 from .stories import (
     DEFINED,
@@ -60,22 +60,10 @@ class Arithmetic(Mathematics):
         spare: int = 0,
         horizon: int = 2,
         max_words: int = 24,
-        team: Literal["pair", "solo"] = "pair",
-        stop: Literal["answer", "consensus"] = "answer",
         local_share: float = 0.1,
-        order: Literal["sequential", "simultaneous"] = "sequential",
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            sandbox=sandbox,
-            limits=LIMITS,
-            horizon=horizon,
-            team=team,
-            stop=stop,
-            local_share=local_share,
-            order=order,
-            tools=tools,
-        )
+        super().__init__(LIMITS, sandbox=sandbox, horizon=horizon, local_share=local_share, **common)
         if not (links >= 1 and spare >= 0 and links + 1 + spare <= 8):
             raise ValueError(f"env.links={links} and env.spare={spare}: at least 1 and 0, together at most 7")
         check_at_least("max_words", max_words, 1)

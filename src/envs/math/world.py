@@ -72,13 +72,13 @@ class Mathematics(TurnTakingWorld):
 
     def __init__(
         self,
+        limits: Limits,
         *,
         sandbox: Sandbox,
-        limits: Limits,
         horizon: int,
-        team: Literal["pair", "solo"],
-        stop: Literal["answer", "consensus"],
         local_share: float,
+        team: Literal["pair", "solo"] = "pair",
+        stop: Literal["answer", "consensus"] = "answer",
         tools: ToolFormat | None = None,
         order: Literal["sequential", "simultaneous"] = "sequential",
     ) -> None:

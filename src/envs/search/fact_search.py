@@ -17,16 +17,16 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 from ...experience import Message, Split, Task
 from ..base import Skill
 from ..checks import check_at_least
 from ..splits import content_digest, sample_tasks, split_of
-from ..tool_calls import ANSWER, ToolFormat, text_tool
+from ..tool_calls import ANSWER, text_tool
 from ..turns import chat
 from .index import Index, Passage
-from .world import REASONER, SEARCHER, SOLO, Metric, PastSearch, Search, Team
+from .world import REASONER, SEARCHER, SOLO, PastSearch, Search
 
 PEOPLE: Final = tuple(
     "ann bob cid dan eva fay gus hal ida jim kay leo mia ned ola pam "
@@ -124,16 +124,12 @@ class FactSearch(Search):
         *,
         people: int = 6,
         horizon: int = 3,
-        team: Team = "pair",
         passages: int = 2,
         query_words: int = 3,
-        metric: Metric = "exact_match",
         local_share: float = 0.2,
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            horizon=horizon, team=team, passages=passages, metric=metric, local_share=local_share, tools=tools
-        )
+        super().__init__(horizon=horizon, passages=passages, local_share=local_share, **common)
         if not 2 <= people <= len(PEOPLE):
             raise ValueError(f"env.people must be in [2, {len(PEOPLE)}], got {people}")
         check_at_least("query_words", query_words, 1)

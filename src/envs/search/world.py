@@ -67,10 +67,10 @@ class Search(TurnTakingWorld):
         self,
         *,
         horizon: int,
-        team: Team,
         passages: int,
-        metric: Metric,
         local_share: float,
+        team: Team = "pair",
+        metric: Metric = "exact_match",
         tools: ToolFormat | None = None,
     ) -> None:
         check_choice(self.name, "team", team, ("pair", "solo"))
