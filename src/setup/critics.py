@@ -74,7 +74,7 @@ def read_critics(
         readers = {name: (name,) for name, spec in policies.items() if spec.train_config is not None}
     optimizer = partially(f"{KEY}.optimizer", section.optimizer)
     return {
-        name: CriticSpec(name, section.base or _common_base(read, policies), optimizer, section.settings, read, place)
+        name: CriticSpec(name, section.base or _common_base(read, policies), optimizer, section, read, place)
         for name, read in readers.items()
     }
 

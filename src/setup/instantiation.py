@@ -137,12 +137,10 @@ def _parameters(target: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def _base(target: Callable[..., Any]) -> type | None:
-    """The class to which ``target``, a class of Troupe's, hands the keywords that it does not name itself; else None."""
-    if not isinstance(target, type) or not target.__module__.startswith("troupe."):
+    """The class to which ``target``, a class, hands the keywords that it takes as ``**common``; else None."""
+    if not isinstance(target, type) or inspect.getfullargspec(target.__init__).varkw != "common":  # type: ignore[misc]
         return None
-    makers = [kind for kind in target.__mro__ if "__init__" in vars(kind)]
-    hands_on = any(each.kind is each.VAR_KEYWORD for each in inspect.signature(target).parameters.values())
-    return makers[1] if hands_on else None
+    return [kind for kind in target.__mro__ if "__init__" in vars(kind)][1]
 
 
 T = TypeVar("T")

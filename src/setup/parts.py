@@ -222,7 +222,7 @@ class Parts:
 
     @property
     def settings(self) -> LoopSettings:
-        return self.config.loop.settings
+        return self.config.loop
 
 
 def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
@@ -259,7 +259,7 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
                     f"policies.{policy.name}.tuning=lora: DeepSpeed's ZeRO 3 has one optimizer for a model, and each "
                     "adapter on a base has its own; give strategy=fsdp2, which shards the base, or deepspeed_zero2"
                 )
-    check_asynchrony(run.loop.settings, sampler, strategy, policies, critics, run.execution)
+    check_asynchrony(run.loop, sampler, strategy, policies, critics, run.execution)
     if run.execution.on_ray:
         check_on_ray(run.execution, policies, critics)
         strategy = replace(strategy, strategy="auto", devices=1, accelerator="cpu")  # of the run's process

@@ -92,21 +92,12 @@ if TYPE_CHECKING:
     from ..rollout.samplers.sampler import Sampler
 
 
-@dataclass(frozen=True)
-class CriticSection:
+@dataclass(frozen=True, kw_only=True)
+class CriticSection(CriticSettings):
     """``base`` (null: that of the policies), ``optimizer``, and the keys of a critic's update."""
 
     base: str | None
     optimizer: Mapping[str, Any]
-    settings: CriticSettings
-
-    @classmethod
-    def read(cls, key: str, section: Mapping[str, Any]) -> CriticSection:
-        for name in ("base", "optimizer"):
-            if name not in section:
-                raise ConfigError(f"{key}.{name} is missing")
-        own = {name: value for name, value in section.items() if name not in ("base", "optimizer")}
-        return cls(section["base"], section["optimizer"], construct(key, CriticSettings, own))
 
 
 @dataclass(frozen=True)
@@ -149,20 +140,11 @@ class CheckpointSection:
     keep: int
 
 
-@dataclass(frozen=True)
-class LoopSection:
+@dataclass(frozen=True, kw_only=True)
+class LoopSection(LoopSettings):
     """The keys of ``loop``: those of the loop itself, and ``checkpoint``."""
 
-    settings: LoopSettings
     checkpoint: CheckpointSection
-
-    @classmethod
-    def read(cls, key: str, section: Mapping[str, Any]) -> LoopSection:
-        if "checkpoint" not in section:
-            raise ConfigError(f"{key}.checkpoint is missing")
-        own = {name: value for name, value in section.items() if name != "checkpoint"}
-        checkpoint = construct(f"{key}.checkpoint", CheckpointSection, section["checkpoint"])
-        return cls(construct(key, LoopSettings, own), checkpoint)
 
 
 @dataclass(frozen=True)

@@ -85,39 +85,25 @@ def build_team(
 
     Raises ``ValueError`` (or a subclass) naming the key that is wrong; what was started by then is closed.
     """
-    with ExitStack() as failed:
-        team = _team(policies, agents, strategy, seed, ranks, execution, failed)
-        failed.pop_all()
-    return team
-
-
-def _team(
-    policies: Mapping[str, PolicySpec],
-    agents: Mapping[str, str],
-    strategy: StrategySettings,
-    seed: int,
-    ranks: Ranks,
-    execution: Execution,
-    failed: ExitStack,
-) -> Team:
-    """``failed`` gets what closes each part that was started."""
     learning: dict[str, PolicyHandle] = {}
     of: dict[str, LoadedBackbone] = {}
     for name, spec in policies.items():
         if not spec.has_model:
             engine = NoEngine() if spec.remote is None else RemoteEngine(name, spec.remote)
             of[name] = LoadedBackbone(engine, ChatCodec(), sys.maxsize)
-    for specs in backbones(policies):
-        place = specs[0].place
-        if execution.on_ray:
-            backbone = _on_ray(specs, place or strategy, seed, execution, failed)
-        elif place is not None:
-            backbone = _placed(specs, place, seed, failed)
-        else:
-            backbone = _here(specs, strategy, seed, ranks)
-        failed.callback(close_now, backbone.engine)
-        learning |= backbone.handles
-        of |= {spec.name: backbone for spec in specs}
+    with ExitStack() as failed:
+        for specs in backbones(policies):
+            place = specs[0].place
+            if execution.on_ray:
+                backbone = _on_ray(specs, place or strategy, seed, execution, failed)
+            elif place is not None:
+                backbone = _placed(specs, place, seed, failed)
+            else:
+                backbone = _here(specs, strategy, seed, ranks)
+            failed.callback(close_now, backbone.engine)
+            learning |= backbone.handles
+            of |= {spec.name: backbone for spec in specs}
+        failed.pop_all()
     training: dict[str, PolicyClient] = {}
     evaluation: dict[str, PolicyClient] = {}
     for agent, name in agents.items():

@@ -81,8 +81,8 @@ class MicroCollab(CollabWorld):
         super().__init__(execution, turn_reward=turn_reward, usage=usage, **own, **common)
         if self.feedback not in MODES:
             raise ValueError(
-                f"env.feedback={self.feedback} is for published problems; functions of three steps, the variant at laptop "
-                f"scale, have {', '.join(MODES)}"
+                f"env.feedback={self.feedback} is for published problems; functions of three steps, the variant at "
+                f"laptop scale, have {', '.join(MODES)}"
             )
         self._steps: tuple[Step, ...] = ()
 

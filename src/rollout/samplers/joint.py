@@ -11,14 +11,14 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, product
 from operator import mul
 from statistics import fmean
-from typing import Literal
+from typing import Any, Literal
 
 from ...envs.base import TeamEnv
 from ...errors import check_fields
 from ...experience import Candidate, Episode, JointAction, Node, Outcome, Task, Topology
 from ..playing import Answer, Transition, advance, gather
-from .sampler import EpisodeSampler, check_at_least, check_forkable, max_steps
-from .task_rollout import RewardMix, Said, TaskRollout, said_in
+from .sampler import EpisodeSampler, Sampling, check_forkable, max_steps
+from .task_rollout import Said, TaskRollout, said_in
 
 Pairing = Literal["aligned", "cross"]
 Growth = Literal["full", "best"]
@@ -178,7 +178,7 @@ MAX_JOINT_ACTIONS = 5_000
 """Per task."""
 
 
-class JointSampler(EpisodeSampler):
+class JointSampler(Sampling, EpisodeSampler):
     """Every acting agent answers its own prompt K times; joint actions of these answers are tried on forks.
 
     ``pairing=aligned`` tries K joint actions, candidate c of every agent in joint action c; ``cross`` all K^n
@@ -199,19 +199,13 @@ class JointSampler(EpisodeSampler):
     def __init__(
         self,
         *,
-        k: int = 4,
         pairing: Pairing = "aligned",
         growth: Growth = "full",
-        alpha: float = 1.0,
-        local: bool = True,
-        overlong: float = 0.0,
         stop_above: float | None = None,
-        resample: int = 0,
+        **common: Any,
     ) -> None:
-        check_at_least(1, k=k)
-        check_at_least(0, resample=resample)
-        self.settings = JointSettings(k, pairing, growth, stop_above)
-        self.k, self.mix, self.resample = k, RewardMix(alpha, local, overlong), resample
+        super().__init__(**common)
+        self.settings = JointSettings(self.k, pairing, growth, stop_above)
 
     def check(self, world: TeamEnv) -> None:
         """Raise ``ValueError`` where a task's full tree could have more than ``MAX_JOINT_ACTIONS`` joint actions."""

@@ -56,6 +56,17 @@ class Closing(Protocol):
         ...
 
 
+class Sampling:
+    """What a sampler of ``k`` candidates that mixes their rewards is told; ``resample``: see :class:`Sampler`."""
+
+    def __init__(
+        self, *, k: int = 4, alpha: float = 1.0, local: bool = True, overlong: float = 0.0, resample: int = 0
+    ) -> None:
+        check_at_least(1, k=k)
+        check_at_least(0, resample=resample)
+        self.k, self.mix, self.resample = k, RewardMix(alpha, local, overlong), resample
+
+
 class EpisodeSampler(ABC):
     """A sampler of one episode per task, all played concurrently."""
 

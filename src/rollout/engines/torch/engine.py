@@ -109,16 +109,11 @@ class TorchEngine(LocalEngine):
         tokenizer: PreTrainedTokenizerBase | None,
         ranks: Mapping[str, int],
         *,
-        max_batch_rows: int,
-        lockstep: bool,
-        dtype: str | None,
-        in_flight: bool = False,
-        prefix_cache_gib: float = 0,
-        max_cache_gib: float | None = None,
         prompts: Sequence[Sequence[int]] = (),
+        **settings: Any,
     ) -> None:
         """See :class:`..base.Checking`.  Raises as the constructor does."""
-        check_settings(max_batch_rows, lockstep, dtype, in_flight, prefix_cache_gib, max_cache_gib)
+        check_settings(**settings)
         check_architecture(policies[0], model, tokenizer)
 
     # ---- the interface ----------------------------------------------------------------------------------------------

@@ -182,9 +182,9 @@ def check_settings(
     max_batch_rows: int,
     lockstep: bool,
     dtype: str | None,
-    in_flight: bool,
-    prefix_cache_gib: float,
-    max_cache_gib: float | None,
+    in_flight: bool = False,
+    prefix_cache_gib: float = 0,
+    max_cache_gib: float | None = None,
 ) -> None:
     """Raise ``ValueError``, naming the key, for settings that the engine cannot run with."""
     if max_batch_rows < 1:
