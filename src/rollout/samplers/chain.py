@@ -9,11 +9,11 @@ from ...envs.base import TeamEnv
 from ...experience import Episode, Failure, Node, Task, Topology
 from ..playing import Answer, gather, or_failure, or_lost_episode, play_on
 from ..policy_client import PolicyClient
-from .sampler import OnEpisode, Sampling
+from .sampler import MixingSampler, OnEpisode
 from .task_rollout import TaskRollout, continued, extend
 
 
-class ChainSampler(Sampling):
+class ChainSampler(MixingSampler):
     """``k`` episodes of every task, each sampled from start to end independently; agents may act at the same time.
 
     The K first messages come from one prompt, and so from one request; in a world that cannot be forked, from K.

@@ -17,7 +17,7 @@ from ...envs.base import TeamEnv
 from ...errors import check_fields
 from ...experience import Candidate, Episode, JointAction, Node, Outcome, Task, Topology
 from ..playing import Answer, Transition, advance, gather
-from .sampler import EpisodeSampler, Sampling, check_forkable, max_steps
+from .sampler import EpisodeSampler, MixingSampler, check_forkable, max_steps
 from .task_rollout import Said, TaskRollout, said_in
 
 Pairing = Literal["aligned", "cross"]
@@ -178,7 +178,7 @@ MAX_JOINT_ACTIONS = 5_000
 """Per task."""
 
 
-class JointSampler(Sampling, EpisodeSampler):
+class JointSampler(MixingSampler, EpisodeSampler):
     """Every acting agent answers its own prompt K times; joint actions of these answers are tried on forks.
 
     ``pairing=aligned`` tries K joint actions, candidate c of every agent in joint action c; ``cross`` all K^n

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Completion, Episode, Node, Topology
 from ..playing import Step, advance, gather
-from .sampler import EpisodeSampler, Sampling, check_at_least, check_forkable, max_steps
+from .sampler import EpisodeSampler, MixingSampler, check_at_least, check_forkable, max_steps
 from .task_rollout import (
     Said,
     TaskRollout,
@@ -43,7 +43,7 @@ Played = tuple[Step, dict[str, Ends]]
 """A step of the main episode, and by agent the ends of its messages."""
 
 
-class ReplaySampler(Sampling, EpisodeSampler):
+class ReplaySampler(MixingSampler, EpisodeSampler):
     """One main episode per task; at each of its messages, K - 1 alternatives from the same prompt, each played on to
     the end of an episode of its own.
 

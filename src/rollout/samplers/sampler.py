@@ -56,7 +56,7 @@ class Closing(Protocol):
         ...
 
 
-class Sampling:
+class MixingSampler:
     """What a sampler of ``k`` candidates that mixes their rewards is told; ``resample``: see :class:`Sampler`."""
 
     def __init__(

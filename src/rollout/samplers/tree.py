@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from ...envs.base import TeamEnv
 from ...experience import Completion, Episode, Node, Topology
 from ..playing import Transition, advance, gather
-from .sampler import EpisodeSampler, Sampling, check_at_least, check_forkable
+from .sampler import EpisodeSampler, MixingSampler, check_at_least, check_forkable
 from .task_rollout import (
     Said,
     TaskRollout,
@@ -28,7 +28,7 @@ from .task_rollout import (
 SelectionRule = Literal["greedy", "sampled"]
 
 
-class TreeSampler(Sampling, EpisodeSampler):
+class TreeSampler(MixingSampler, EpisodeSampler):
     """At every (agent, turn), K candidates from ONE prompt, each tried on its own fork of the world; the candidate with
     the highest mixed reward (see :class:`.rewards.RewardMix`) continues (ties by the run's seed).
 
