@@ -27,7 +27,7 @@ from answers import by_math_verify
 
 from troupe.envs.math import Aime24, Gsm8k, Math500, OlympiadBench
 from troupe.envs.math.sources import Question, QuestionSource
-from troupe.envs.math.trees import Tree
+from troupe.envs.math.values import Tree
 
 MODULES = ("printed_answers", "answer_parser", "equality", "expressions", "values", "trees")
 SOURCES: dict[str, type[QuestionSource]] = {"final_answer": OlympiadBench, "subject": Math500, "problem": Aime24}

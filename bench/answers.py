@@ -22,7 +22,7 @@ from troupe.envs.math.answers import IMPORTS, Answers
 from troupe.envs.math.equality import equal
 from troupe.envs.math.expressions import is_numeral
 from troupe.envs.math.sources import Question
-from troupe.envs.math.trees import Tree
+from troupe.envs.math.values import Tree
 from troupe.sandbox import Limits, LocalSandbox
 
 SEVERAL = {"list", "set", "union"}

@@ -32,8 +32,8 @@ from troupe.evaluation.conditions import Condition
 from troupe.evaluation.episodes import Earlier, PolicyActor, evaluate
 from troupe.experience import Task
 from troupe.models.bases.loading import load_model
+from troupe.rollout.engines.requests import derive
 from troupe.rollout.playing import Answer
-from troupe.rollout.seeds import derive
 from troupe.setup.actors import ActorFactory
 from troupe.setup.evaluation import build_conditions, read_request, read_team
 

@@ -163,7 +163,7 @@ class Messages:
         return rng.choice(odd) if rng.random() < 0.1 else text
 
     def tree(self, depth: int = 5) -> Any:
-        """An answer as a tree, mostly well formed; see `troupe.envs.math.trees`."""
+        """An answer as a tree, mostly well formed; see `troupe.envs.math.values`."""
         rng = self.rng
         if rng.random() < 0.02:
             return self.value()

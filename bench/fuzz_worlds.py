@@ -29,38 +29,34 @@ from fuzz_messages import FAMILIES, LONGEST, Messages
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.code import Code, MicroCode
-from troupe.envs.code.answers import read_program, read_tests
 from troupe.envs.code.comparison import same_json
-from troupe.envs.code.micro_notation import read_expression
-from troupe.envs.code.micro_notation import read_tests as read_micro_tests
+from troupe.envs.code.micro_programs import read_expression
+from troupe.envs.code.micro_programs import read_tests as read_micro_tests
 from troupe.envs.code.problem import Check, Problem
-from troupe.envs.code.running import json_value, same_text
+from troupe.envs.code.running import json_value, read_program, read_tests, same_text
 from troupe.envs.code_collab import CodeCollab, MicroCollab
 from troupe.envs.code_collab.functions import has_return, read_function
-from troupe.envs.couplet.lines import read_line
-from troupe.envs.couplet.world import Couplet
+from troupe.envs.couplet.world import Couplet, read_line
 from troupe.envs.delegation import Delegation
 from troupe.envs.delegation.directory import read_calls, read_numbers
 from troupe.envs.fences import last_program
 from troupe.envs.grid import prompts
-from troupe.envs.grid.notation import parse_plan
+from troupe.envs.grid.board import parse_plan
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.grid.sudoku import Sudoku
 from troupe.envs.judging import METRIC
-from troupe.envs.math.answers import IMPORTS, Answers, figures
+from troupe.envs.math.answers import IMPORTS, Answers, boxed_answers, figures
 from troupe.envs.math.arithmetic import Arithmetic
-from troupe.envs.math.boxes import boxed_answers
 from troupe.envs.math.ensemble import Ensemble
 from troupe.envs.math.equality import equal
 from troupe.envs.math.questions import MathQuestions
-from troupe.envs.math.trees import check_tree
+from troupe.envs.math.values import check_tree
 from troupe.envs.mixed import Mixed
 from troupe.envs.search import FactSearch, QuestionSearch
-from troupe.envs.search.answers import contains, exact_match, f1
 from troupe.envs.search.index import Index, Passage
 from troupe.envs.search.questions import tagged
-from troupe.envs.search.sources import SearchQuestion
+from troupe.envs.search.sources import SearchQuestion, contains, exact_match, f1
 from troupe.envs.signalling.world import Signalling
 from troupe.envs.writing import GeneratedPosts, Writing
 from troupe.experience import Sampling, Task

@@ -37,7 +37,6 @@ NOT_PASSED = {
     "errors.py": "texts of errors",
     "setup/": "composition, before the step",
     "models/learning/update_stats.py": "statistics of the update",
-    "rollout/engines/counters.py": "statistics of the engine",
 }
 """What runs during a step and does not touch the candidate, with the reason."""
 

@@ -33,7 +33,7 @@ from hydra import compose, initialize_config_module
 from omegaconf import OmegaConf
 
 from troupe.envs.base import TeamEnv
-from troupe.envs.code.answers import read_program
+from troupe.envs.code.running import read_program
 from troupe.evaluation.episodes import Earlier, PolicyActor, evaluate
 from troupe.experience import Task
 from troupe.models.bases.loading import load_model, load_tokenizer

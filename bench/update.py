@@ -33,8 +33,8 @@ from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
 from troupe.models.learning.policy import PolicyModule
 from troupe.models.learning.ranks import Ranks
+from troupe.models.learning.settings import UpdateSettings
 from troupe.models.learning.train_config import PolicyTrainConfig
-from troupe.models.learning.update_settings import UpdateSettings
 from troupe.models.pools.pool import Policy, Pool
 
 SETTINGS = {  # model, prompt tokens, completion tokens, K, prompts

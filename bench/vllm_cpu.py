@@ -43,7 +43,7 @@ from troupe.envs.base import TeamEnv
 from troupe.experience import Completion, Request, Sampling
 from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.models.learning import adapters
-from troupe.models.learning.lora_settings import LoraSettings
+from troupe.models.learning.settings import LoraSettings
 from troupe.rollout.engines.base import Engine
 from troupe.rollout.engines.lora import Adapted
 from troupe.rollout.engines.torch.engine import TorchEngine

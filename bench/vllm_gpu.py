@@ -45,7 +45,7 @@ from troupe.experience import Completion, Request, Sampling
 from troupe.models.bases.base_models import base_path
 from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.models.learning import adapters
-from troupe.models.learning.lora_settings import LoraSettings
+from troupe.models.learning.settings import LoraSettings
 from troupe.rollout.engines.lora import Adapted
 from troupe.rollout.engines.vllm import launch
 from troupe.rollout.engines.vllm.engine import VllmEngine

@@ -82,10 +82,10 @@ def unwritten(error: OSError, path: Path) -> OSError:
     return DiskFullError(error.errno, f"{reason}; {remedy} and go on", str(path))
 
 
-def check_whole(key: str, value: object, least: int) -> None:
-    """Raise ``ValueError``, naming ``key``, unless ``value`` (whatever a configuration holds) is such a number."""
+def check_whole(key: str, value: object, least: int, error: type[ValueError] = ValueError) -> None:
+    """Raise ``error``, naming ``key``, unless ``value`` (whatever a configuration holds) is such a number."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ValueError(f"{key} must be a whole number of at least {least}, got {value!r}")
+        raise error(f"{key} must be a whole number of at least {least}, got {value!r}")
 
 
 def check_fields(settings: object, section: str = "", error: type[ValueError] = ValueError) -> None:

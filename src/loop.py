@@ -20,12 +20,12 @@ from .experience import Episode, Task
 from .kernels.memory import trim_heap
 from .models.learning.learner import Groups
 from .models.learning.ranks import Ranks
-from .models.pools.checkpoint_folder import CheckpointFolder
+from .models.pools.checkpoint import CheckpointFolder
 from .models.pools.team import Team
 from .rollout.ahead import Ahead, MaySpeak, held
-from .rollout.failures import complete_tasks, failures_of
+from .rollout.engines.requests import derive
+from .rollout.playing import complete_tasks, failures_of
 from .rollout.samplers.sampler import Closing, Sampler
-from .rollout.seeds import derive
 from .routing import Router
 from .runs.budget import TrainSettings
 from .runs.interrupts import uninterrupted

@@ -23,7 +23,7 @@ from hypothesis import settings
 from omegaconf import DictConfig, open_dict
 from transformers import PreTrainedTokenizerFast
 
-from troupe.envs.grid.notation import vocabulary
+from troupe.envs.grid.board import vocabulary
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Task
 from troupe.models.bases.tiny import build_tokenizer

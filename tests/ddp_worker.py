@@ -19,8 +19,8 @@ from omegaconf import open_dict
 from troupe.cli import train
 from troupe.envs.base import StepResult, TeamEnv, WorldFailure
 from troupe.experience import Episode, Task
+from troupe.rollout.engines.requests import derive
 from troupe.rollout.policy_client import PromptError
-from troupe.rollout.seeds import derive
 
 file, fails, lacks, loses, *overrides = sys.argv[1:]
 with initialize_config_module("troupe.configs", version_base="1.3"):

@@ -19,9 +19,9 @@ from troupe.envs.base import StepResult, WorldFailure
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, Task
 from troupe.loop import TrainLoop
+from troupe.rollout.engines.requests import derive
 from troupe.rollout.engines.torch.decoding import Decoder
-from troupe.rollout.failures import complete_tasks
-from troupe.rollout.seeds import derive
+from troupe.rollout.playing import complete_tasks
 
 from .programs import through_the_gateway
 

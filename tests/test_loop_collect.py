@@ -20,11 +20,11 @@ from troupe.envs.grid.sokoban import Sokoban
 from troupe.errors import LostEpisodesError
 from troupe.experience import Candidate, Episode, Task
 from troupe.loop import TrainLoop
-from troupe.rollout.failures import complete_tasks
+from troupe.rollout.engines.requests import derive
+from troupe.rollout.playing import complete_tasks
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.sampler import OnEpisode
 from troupe.rollout.samplers.tree import TreeSampler
-from troupe.rollout.seeds import derive
 from troupe.runs.faults import WINDOW
 from troupe.runs.metrics import prefixed
 from troupe.sandbox import SandboxUnavailable

@@ -13,13 +13,13 @@ from typing import Any
 from rich.console import Console
 
 from ..envs.base import TeamEnv
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, check_whole, nearest
 from ..evaluation.conditions import Condition, check_readable
 from ..evaluation.episodes import Actor, EpisodeResult, HumanActor, play
 from ..evaluation.request import EvalRequest, check_source
 from ..experience import Message, Task
 from ..reports.play import EpisodePrinter
-from ..rollout.seeds import derive
+from ..rollout.engines.requests import derive
 from ..setup.actors import ActorFactory
 from ..setup.checks import set_threads
 from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, read_team, untrained_team
@@ -40,7 +40,9 @@ def play_team(keys: Mapping[str, Any], console: Console | None = None) -> list[E
     """
     console = console or Console(highlight=False)
     team = _team(keys)
-    first, count = _at_least("task", keys["task"], 0), _at_least("tasks", keys["tasks"], 1)
+    first, count = keys["task"], keys["tasks"]
+    check_whole("task", first, 0, ConfigError)
+    check_whole("tasks", count, 1, ConfigError)
     request = read_request({**keys, "tasks": first + count, "samples": 1}, team)
     if (threads := team.config["threads"] if keys["threads"] is None else keys["threads"]) is not None:
         call("threads", set_threads, threads)
@@ -139,9 +141,3 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _at_least(key: str, value: Any, least: int) -> int:
-    if type(value) is not int or value < least:
-        raise ConfigError(f"{key} must be a whole number of at least {least}, got {value!r}")
-    return value

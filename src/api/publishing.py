@@ -1,4 +1,7 @@
-"""A trained team as a repository of the Hugging Face hub: weights, tokenizers, and a model card."""
+"""A trained team as a repository of the Hugging Face hub: weights, tokenizers, and a model card.
+
+The policies of a run as transformers models.
+"""
 
 from __future__ import annotations
 
@@ -8,21 +11,62 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[attr-defined]  # the client's own
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public, but not re-exported
+from peft import PeftModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..errors import ConfigError
+from ..errors import ConfigError, nearest
 from ..evaluation.assignment import LocalPolicy, RemotePolicy, ScriptedPolicy, TeamPolicy
 from ..evaluation.request import Checkpoint
 from ..models.bases.base_models import SHIPPED, resolve
-from ..models.bases.loading import ADAPTER
+from ..models.bases.loading import ADAPTER, load_adapter
 from ..reports.model_card import PublishedPolicy, model_card
 from ..runs.run import RunReader
+from ..setup.evaluation import TeamSource
 from ..setup.instantiation import call
 from ..setup.team import load_base
-from .policies import policy_source
+from ..setup.trust import check_stored
+
+
+class LoadedPolicy(NamedTuple):
+    """A policy's weights on the CPU, float32, and its tokenizer with its chat template."""
+
+    model: PreTrainedModel | PeftModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+def policy_source(run: RunReader, name: str, checkpoint: Checkpoint) -> TeamPolicy:
+    """The policy ``name`` of ``run`` at ``checkpoint``, not loaded.
+
+    Raises :class:`~troupe.errors.ConfigError` for another name and for a checkpoint that is not there.
+    """
+    config = check_stored(run)
+    team = config["team"]
+    agents = [agent for agent, policy in team.items() if policy == name]
+    if not agents:
+        hint = f": agent '{name}' speaks with policy '{team[name]}'" if name in team else ""
+        known = list(config["policies"])
+        raise ConfigError(f"{run.path} has no policy '{name}'{hint or nearest(name, known)}")
+    return TeamSource(config, run, None).policy("checkpoint", agents[0], checkpoint)
+
+
+def load_policy(run: RunReader, name: str, checkpoint: Checkpoint, *, merged: bool) -> LoadedPolicy:
+    """Raises as :func:`policy_source` does, where weights cannot be loaded, and for a policy without a model here."""
+    source = policy_source(run, name, checkpoint)
+    if isinstance(source, RemotePolicy):
+        raise ConfigError(f"policy '{name}' of {run.path} is a model behind a server: its weights are not here")
+    if isinstance(source, ScriptedPolicy):
+        raise ConfigError(f"policy '{name}' of {run.path} is scripted: it has no weights")
+    if source.base_model is None:
+        return LoadedPolicy(*load_base(source.key, source.weights))
+    model, tokenizer = load_base(source.key, source.base_model)
+    adapted = load_adapter(model, source.weights)
+    return LoadedPolicy(adapted.merge_and_unload() if merged else adapted, tokenizer)
+
 
 PUBLISHED = re.compile(
     r"(adapter_)?model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json|"

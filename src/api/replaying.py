@@ -7,11 +7,11 @@ import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, check_whole, nearest
 from ..evaluation.assignment import AgentSource, LocalPolicy, RemotePolicy, ScriptedPolicy
 from ..evaluation.conditions import Condition
 from ..evaluation.episodes import Actor, EpisodeResult, play_to_end
@@ -22,7 +22,7 @@ from ..evaluation.stored import StoredEpisode, StoredMessage, locate_episode
 from ..experience import Task
 from ..models.pools.checkpoint import STATE
 from ..reports.replay import ShownContinuation, show_replay
-from ..rollout.seeds import derive
+from ..rollout.engines.requests import derive
 from ..runs.files import CHECKPOINTS, CONFIG, EVALUATIONS, read_object
 from ..runs.run import RunReader
 from ..setup.actors import ActorFactory
@@ -92,7 +92,7 @@ def replay_episode(keys: Mapping[str, Any], console: Console | None = None) -> R
     asked, place = _required(keys, "episode"), _place(keys)
     episode = locate_episode(run, asked, _optional(keys, "sample", 0), place.node)
     _check_turn(keys, episode)
-    samples = _whole("samples", keys["samples"], 1)
+    check_whole("samples", samples := keys["samples"], 1, ConfigError)
     if (threads := team.config["threads"] if keys["threads"] is None else keys["threads"]) is not None:
         call("threads", set_threads, threads)
     request = read_request(_request_keys(keys, episode, team), team)
@@ -117,13 +117,9 @@ def _required(keys: Mapping[str, Any], key: str) -> str:
 
 
 def _optional(keys: Mapping[str, Any], key: str, least: int) -> int | None:
-    return None if keys[key] is None else _whole(key, keys[key], least)
-
-
-def _whole(key: str, value: Any, least: int) -> int:
-    if type(value) is not int or value < least:
-        raise ConfigError(f"{key} must be a whole number of at least {least}, got {value!r}")
-    return value
+    if (value := keys[key]) is not None:
+        check_whole(key, value, least, ConfigError)
+    return cast("int | None", value)
 
 
 def _place(keys: Mapping[str, Any]) -> Place:

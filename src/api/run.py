@@ -13,8 +13,7 @@ from ..rollout.chat_template import prefill
 from ..runs.index import find_runs
 from ..runs.run import RunReader
 from ..runs.tables import CANDIDATE, MESSAGE, LogTable, episode_table, tree_table
-from .policies import LoadedPolicy, load_policy
-from .publishing import push_to_hub, write_hub_folder
+from .publishing import LoadedPolicy, load_policy, push_to_hub, write_hub_folder
 
 if TYPE_CHECKING:
     from datasets import Dataset

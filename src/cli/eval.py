@@ -19,8 +19,7 @@ from ..errors import ConfigError, DiskFullError, LostEpisodesError
 from ..evaluation import records
 from ..evaluation.conditions import CUT, Condition, ConditionResult
 from ..evaluation.identity import evaluation_identity
-from ..evaluation.partial import NOTHING_KEPT, PartialEvaluation
-from ..evaluation.records import EvaluationRecord, file_name
+from ..evaluation.records import NOTHING_KEPT, EvaluationRecord, PartialEvaluation, file_name
 from ..evaluation.request import EvalRequest
 from ..evaluation.summary import episode_rows
 from ..evaluation.tables import benchmark_table, episode_progress, evaluation_table, show
@@ -35,9 +34,9 @@ from ..sandbox import SandboxUnavailable
 from ..setup.actors import ActorFactory
 from ..setup.checks import set_threads
 from ..setup.command_line import fail
+from ..setup.composition import user_folders
 from ..setup.evaluation import benchmarks, build_conditions, other_teams, read_request, read_team, run_conditions
 from ..setup.instantiation import call, construct
-from ..setup.search_path import user_folders
 
 REFUSED = (
     *(ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, EngineError, OmegaConfBaseException),

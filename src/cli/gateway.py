@@ -31,8 +31,8 @@ from ..gateway.protocol import ChatReply, ChatRequest
 from ..gateway.server import Server, guarded
 from ..models.bases.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
+from ..rollout.engines.requests import derive
 from ..rollout.policy_client import PolicyClient, PromptError, PromptTooLongError
-from ..rollout.seeds import derive
 from ..setup.actors import ActorFactory
 from ..setup.checks import set_threads
 from ..setup.command_line import fail

@@ -49,7 +49,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _print_plans(plans: Sequence[TablePlan], options: Options) -> None:
     """What is missing, and its cost by earlier runs; of several tables in all."""
-    from ..sweep.cost import cost_text, hours_of
+    from ..sweep.record import cost_text, hours_of
     from ..sweep.teams import cells_of
 
     hours: dict[str, float | None] = {}

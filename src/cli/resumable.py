@@ -14,7 +14,7 @@ from ..errors import ConfigError, visible
 from ..runs.files import RunDirectoryError
 from ..runs.index import readable_runs
 from ..setup.composition import register
-from ..sweep.launcher import launcher_of
+from ..sweep.job import launcher_of
 from ..sweep.options import Options
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def name_damaged(folder: Path) -> None:
 
 def name_unanswering(records: Sequence[SweepRecord]) -> None:
     """Print which runs of ``finished=`` answer no job of any of ``records``: none is left out in silence."""
-    from ..sweep.stored import stored_runs  # heavy
+    from ..sweep.summary import stored_runs  # heavy
 
     missed = [{(run.file, run.path) for run in record.unanswering()} for record in records]
     for file in records[0].finished:
@@ -46,7 +46,7 @@ def name_unanswering(records: Sequence[SweepRecord]) -> None:
 
 def missing_lines(jobs: Sequence[SweepJob], hours: Mapping[str, float | None]) -> list[str]:
     """One line per setting: its overrides, the missing seeds, and what they cost."""
-    from ..sweep.cost import cost_text
+    from ..sweep.record import cost_text
 
     settings: dict[str, list[SweepJob]] = {}
     for job in jobs:  # the seed comes last

@@ -15,8 +15,8 @@ from rich.console import Console
 from ..errors import ConfigError
 from ..setup.command_line import with_open_keys
 from ..setup.composition import configurations
+from ..sweep.job import ending_with
 from ..sweep.outcomes import Outcomes
-from ..sweep.parent import ending_with
 from .eval import REFUSED, run
 
 

@@ -30,8 +30,7 @@ def run(arguments: Sequence[str]) -> int:
     arguments = [text for text in arguments if not text.startswith("hydra")]
     with loading():
         options.check(file.settings, file.overrides, arguments)
-        from ..sweep.plan import plan_sweep, plan_tuning  # heavy, as the others, hence after the check
-        from ..sweep.tuning import choices
+        from ..sweep.plan import choices, plan_sweep, plan_tuning  # heavy, as the others, hence after the check
     name_damaged(Path(options.runs))
     chosen, untuned = None, False
     records: list[SweepRecord] = []
@@ -58,8 +57,8 @@ def _perform(
     """Run what is missing of ``record`` and print its tables; whether every run is finished.  With ``dry_run`` say what
     would run, and what it would cost by the runs of the ``measurable`` sweeps.
     """
-    from ..sweep.cost import cost_text, hours_of
     from ..sweep.page import write_tables
+    from ..sweep.record import cost_text, hours_of
 
     jobs, rows = record.jobs_to_run(options.rerun_stale), record.rows()
     finished = [row for row in rows if row["status"] == "finished"]

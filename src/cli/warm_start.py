@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 from ..errors import ConfigError
 from ..runs.fingerprint import own_code_hash
 from ..setup.command_line import fail, fail_or_raise
-from ..setup.messages import notice
+from ..setup.instantiation import notice
 from ..setup.warm_start import ChosenWorld, WarmStartOptions, chosen_world
 from .main import loading
 

@@ -8,9 +8,9 @@ from typing import Any
 from ..envs.base import TeamEnv
 from ..experience import Episode, Node, Task
 from ..models.pools.team import Team
-from ..rollout.failures import complete_tasks
+from ..rollout.engines.requests import derive
+from ..rollout.playing import complete_tasks
 from ..rollout.samplers.sampler import Sampler
-from ..rollout.seeds import derive
 from ..runs.faults import FaultSettings
 from ..runs.metrics import timed
 from ..runs.output import RunOutput

@@ -14,8 +14,7 @@ from typing import Any
 
 from ..envs.base import TeamEnv
 from ..experience import Episode, JointAction, Task
-from ..rollout.failures import failure_of
-from ..rollout.playing import advance, drawn, start_env
+from ..rollout.playing import advance, drawn, failure_of, start_env
 
 Picture = Mapping[str, str]
 """``text``, rows of characters, or ``svg`` with ``text`` that says the same."""

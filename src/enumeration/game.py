@@ -11,7 +11,7 @@ from typing import Self
 
 from ..envs.base import StepResult, TeamEnv
 from ..experience import Message, Split, Task
-from ..rollout.seeds import derive
+from ..rollout.engines.requests import derive
 
 TEXTS = ("no", "yes please")
 """The actions; the second has more tokens, so that a division by the length is visible."""

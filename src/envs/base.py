@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -162,3 +163,46 @@ class TeamEnv(ABC):
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
         """A message of a demonstrator of this skill in ``agent``'s place, from what ``agent`` sees."""
         raise TypeError(f"{type(self).__name__} has no demonstrations")
+
+
+class Delegating(TeamEnv):
+    """A world that is another one, :attr:`world`, but for what it does itself."""
+
+    world: TeamEnv
+    """Forked with it."""
+
+    @property
+    def turn(self) -> int:  # type: ignore[override]
+        return self.world.turn
+
+    async def begin(self) -> None:
+        await self.world.begin()
+
+    def next_agents(self) -> tuple[str, ...]:
+        return self.world.next_agents()
+
+    def observe(self, agent: str) -> Sequence[Message]:
+        return self.world.observe(agent)
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        return await self.world.step(actions)
+
+    def fork(self) -> Self:
+        fork = copy.copy(self)
+        fork.world = self.world.fork()
+        return fork
+
+    def picture(self) -> tuple[str, ...]:
+        return self.world.picture()
+
+    def draw(self) -> Drawing | None:
+        return self.world.draw()
+
+    def tools(self, agent: str) -> ToolOffer | None:
+        return self.world.tools(agent)
+
+    def tool_result(self, agent: str) -> str | None:
+        return self.world.tool_result(agent)
+
+    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
+        return self.world.demonstration(agent, rng, skill=skill)

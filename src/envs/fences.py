@@ -1,4 +1,7 @@
-"""The fenced blocks of a message in Markdown."""
+"""The fenced blocks of a message in Markdown.
+
+Thoughts of models that reason before they speak.
+"""
 
 from __future__ import annotations
 
@@ -57,3 +60,14 @@ def last_program(text: str) -> str | None:
         content for label, content in blocks if not label
     ]
     return programs[-1] if programs else None
+
+
+OPEN, CLOSE = "<think>", "</think>"
+
+
+def spoken(message: str) -> str:
+    """``message`` without its thoughts: what follows the last ``</think>``, to a ``<think>`` that is not closed.
+
+    A template may open the thoughts in the prompt, so that a message needs no ``<think>`` of its own.
+    """
+    return message.rpartition(CLOSE)[2].partition(OPEN)[0]

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from random import Random
-from typing import Self
 
 from ..experience import Message, Split, Task
-from .base import Skill, StepResult, TeamEnv
-from .drawing import Drawing
-from .tool_calls import ToolOffer
+from .base import Delegating, StepResult, TeamEnv
 
 Frozen = tuple[tuple[tuple[str, str], ...], ...]
 """Messages that can be hashed."""
@@ -28,7 +23,7 @@ class PastMessage:
     result: str | None
 
 
-class WithHistory(TeamEnv):
+class WithHistory(Delegating):
     """``world``, whose agents see what they saw and said in the last ``turns`` turns of the episode (True: in all).
 
     An agent's prompt is a chat: the system messages of its observation now; then, for each of its earlier messages,
@@ -42,36 +37,17 @@ class WithHistory(TeamEnv):
     def __init__(self, world: TeamEnv, turns: bool | int = True) -> None:
         if turns is not True and (isinstance(turns, bool) or not isinstance(turns, int) or turns < 1):
             raise ValueError(f"env.history must be true, false, or a number of turns of at least 1, got {turns!r}")
-        self.world = world
+        self.world, self.agents, self.horizon, self.forkable = world, world.agents, world.horizon, world.forkable
         self.turns = world.horizon if turns is True else turns
         self._past: tuple[PastMessage, ...] = ()
-
-    @property
-    def agents(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.world.agents
-
-    @property
-    def horizon(self) -> int:  # type: ignore[override]
-        return self.world.horizon
-
-    @property
-    def turn(self) -> int:  # type: ignore[override]
-        return self.world.turn
 
     @property
     def stages(self) -> tuple[tuple[str, ...], ...]:
         return self.world.stages
 
     @property
-    def forkable(self) -> bool:  # type: ignore[override]
-        return self.world.forkable
-
-    @property
     def begins_at_reset(self) -> bool:  # type: ignore[override]
         return self.world.begins_at_reset
-
-    async def begin(self) -> None:
-        await self.world.begin()
 
     @property
     def has_demonstrations(self) -> bool:
@@ -104,11 +80,6 @@ class WithHistory(TeamEnv):
         self._past = tuple(past for past in (*self._past, *latest) if past.turn >= self.turn - self.turns)
         return result
 
-    def fork(self) -> Self:
-        fork = copy.copy(self)
-        fork.world = self.world.fork()
-        return fork
-
     def state_key(self) -> Hashable:
         return self.world.state_key(), self._past
 
@@ -124,29 +95,11 @@ class WithHistory(TeamEnv):
     def task_count(self, split: Split) -> int | None:
         return self.world.task_count(split)
 
-    def next_agents(self) -> tuple[str, ...]:
-        return self.world.next_agents()
-
-    def tools(self, agent: str) -> ToolOffer | None:
-        return self.world.tools(agent)
-
-    def tool_result(self, agent: str) -> str | None:
-        return self.world.tool_result(agent)
-
     async def open(self) -> Mapping[str, bool | int | str]:
         return await self.world.open()
 
     async def close(self) -> None:
         await self.world.close()
-
-    def picture(self) -> tuple[str, ...]:
-        return self.world.picture()
-
-    def draw(self) -> Drawing | None:
-        return self.world.draw()
-
-    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        return self.world.demonstration(agent, rng, skill=skill)
 
 
 def _without_system(messages: Sequence[Message]) -> Frozen:

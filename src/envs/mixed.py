@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from itertools import accumulate, pairwise
 from math import ceil, floor
 from random import Random
-from typing import Self
 
-from ..experience import Message, Split, Task
-from .base import Skill, StepResult, TeamEnv
-from .drawing import Drawing
+from ..experience import Split, Task
+from .base import Delegating, TeamEnv
 from .returned import TaskSource
-from .tool_calls import ToolOffer
 
 
-class Mixed(TeamEnv):
+class Mixed(Delegating):
     """``worlds`` by name, each with its part of the tasks: ``shares`` in any unit, equal by default.
 
     ``agents`` are those of all worlds; agents of one name are one agent, with one policy.  The parts of an iteration's
@@ -45,12 +41,8 @@ class Mixed(TeamEnv):
         self._sources = {name: TaskSource(world) for name, world in worlds.items()}
         self.agents = tuple(dict.fromkeys(agent for world in worlds.values() for agent in world.agents))
         self.horizon = max(world.horizon for world in worlds.values())
-        self._name, self._world = next(iter(worlds.items()))
+        self._name, self.world = next(iter(worlds.items()))
         self._drawn = False
-
-    @property
-    def turn(self) -> int:  # type: ignore[override]  # the world's that is played
-        return self._world.turn
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
         mixture: list[Task] = []
@@ -79,8 +71,8 @@ class Mixed(TeamEnv):
     def reset(self, task: Task) -> None:
         if task.world not in self.worlds:
             raise ValueError(f"task {task.task_id} is of none of the worlds {', '.join(self.worlds)}")
-        self._name, self._world = task.world, self.worlds[task.world].fork()
-        self._world.reset(task.data["task"])
+        self._name, self.world = task.world, self.worlds[task.world].fork()
+        self.world.reset(task.data["task"])
         self._drawn = True
 
     @property
@@ -90,7 +82,7 @@ class Mixed(TeamEnv):
     @property
     def begins_at_reset(self) -> bool:  # type: ignore[override]
         """Of the task's world; of all of them before :meth:`reset`."""
-        worlds = [self._world] if self._drawn else self.worlds.values()
+        worlds = [self.world] if self._drawn else self.worlds.values()
         return all(world.begins_at_reset for world in worlds)
 
     @property
@@ -99,28 +91,11 @@ class Mixed(TeamEnv):
             return super().stages
         return tuple((each,) for each in self.agents)
 
-    async def begin(self) -> None:
-        await self._world.begin()
-
-    def next_agents(self) -> tuple[str, ...]:
-        return self._world.next_agents()
-
-    def observe(self, agent: str) -> Sequence[Message]:
-        return self._world.observe(agent)
-
-    async def step(self, actions: Mapping[str, str]) -> StepResult:
-        return await self._world.step(actions)
-
-    def fork(self) -> Self:
-        fork = copy.copy(self)
-        fork._world = self._world.fork()
-        return fork
-
     def state_key(self) -> Hashable:
-        return self._name, self._world.state_key()
+        return self._name, self.world.state_key()
 
     def anchor_key(self, agent: str) -> Hashable | None:
-        key = self._world.anchor_key(agent)
+        key = self.world.anchor_key(agent)
         return None if key is None else (self._name, key)
 
     async def open(self) -> Mapping[str, bool | int | str]:
@@ -131,21 +106,6 @@ class Mixed(TeamEnv):
         for world in self.worlds.values():
             await world.close()
 
-    def picture(self) -> tuple[str, ...]:
-        return self._world.picture()
-
-    def draw(self) -> Drawing | None:
-        return self._world.draw()
-
-    def tools(self, agent: str) -> ToolOffer | None:
-        return self._world.tools(agent)
-
-    def tool_result(self, agent: str) -> str | None:
-        return self._world.tool_result(agent)
-
     @property
     def has_demonstrations(self) -> bool:
         return all(world.has_demonstrations for world in self.worlds.values())
-
-    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        return self._world.demonstration(agent, rng, skill=skill)

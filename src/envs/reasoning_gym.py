@@ -17,7 +17,7 @@ from typing import Any, Final
 from ..errors import AbsentError, check_whole, nearest
 from ..experience import Task
 from ..sandbox import Call, Job, Verdict
-from .datasets.source import ItemSource
+from .datasets.splits import ItemSource
 from .math.questions import MathQuestions
 from .math.sources import Question
 

@@ -9,7 +9,7 @@ The chat template shows the functions to the model (its argument ``tools``) and 
 
 ``llama`` (Llama 3.1 to 3.3) is an object that is the whole message: ``{"name": "python", "parameters": {...}}``.
 
-A message calls one function, once.  Thoughts are not read (:mod:`.thoughts`).  Text around a call of Hermes is
+A message calls one function, once.  Thoughts are not read (:func:`.fences.spoken`).  Text around a call of Hermes is
 allowed; a message without a call is plain text, which the world reads as always.
 """
 
@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ..errors import whole_characters
-from .fences import in_fence
-from .thoughts import spoken
+from .fences import in_fence, spoken
 
 ToolFormat = Literal["hermes", "llama"]
 

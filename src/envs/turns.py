@@ -1,4 +1,7 @@
-"""Turn taking: worlds whose agents act one after the other in a fixed order, or at the same time."""
+"""Turn taking: worlds whose agents act one after the other in a fixed order, or at the same time.
+
+In which order two agents write the parts of one work: MAGRPO's (arXiv 2508.04652), and those of its baselines.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,32 @@ import copy
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Self, get_args
+from typing import Literal, Self, get_args
 
 from ..experience import Message
 from .base import StepResult, TeamEnv
 from .checks import check_actions, check_agent, check_at_least, check_choice
 from .execution import Executor
+from .fences import spoken
 from .judging import guarded, judging
-from .thoughts import spoken
 from .tool_calls import ANSWER, READ, UNREADABLE, Tool, ToolFormat, ToolOffer
+
+Order = Literal["simultaneous", "sequential", "discussion"]
+"""``simultaneous``: neither sees what the other writes in this turn.  ``sequential``: the second sees the first's.
+``discussion``: both write drafts in the first turn, which are not judged; from the second turn on each sees what its
+partner wrote in the turn before."""
+
+
+def stages_of(world: str, order: Order, agents: tuple[str, ...], horizon: int) -> tuple[tuple[str, ...], ...]:
+    """The stages of a turn.  Raises ``ValueError`` for an unknown order, one agent alone that has an order, and a
+    discussion without a second turn."""
+    check_choice(world, "order", order, get_args(Order))
+    if order != "simultaneous" and len(agents) == 1:
+        raise ValueError(f"env.order={order} is of two agents, and env.team=solo has one")
+    if order == "discussion" and horizon < 2:
+        raise ValueError("env.order=discussion needs env.horizon=2 at least: the first turn is for drafts")
+    return tuple((agent,) for agent in agents) if order == "sequential" else (agents,)
+
 
 MAX_HORIZON = 100_000
 """Turns; a run's budget lists the steps of an episode."""
@@ -26,8 +46,8 @@ class TurnTakingWorld(TeamEnv):
     ``stages`` are the groups of agents that act within a turn, in their order; the agents of one group act at the same
     time.  ``execution`` runs the agents' programs, where they write some.  ``tools``: the form in which agents call the
     functions of :meth:`_tools`, with a request at the end of the system message; None: they write plain text, see
-    :mod:`.tool_calls`.  Thoughts (:mod:`.thoughts`) are neither read nor shown to others.  A step counts the readers
-    and judges that raised on its texts, see :func:`.judging.guarded`.
+    :mod:`.tool_calls`.  Thoughts (:func:`.fences.spoken`) are neither read nor shown to others.  A step counts the
+    readers and judges that raised on its texts, see :func:`.judging.guarded`.
 
     No field may be changed in place, and the world draws no noise: a fork is a shallow copy.
     """

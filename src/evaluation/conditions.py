@@ -12,13 +12,13 @@ from typing import Any
 from ..envs.base import TeamEnv
 from ..errors import ConfigError
 from ..experience import Sampling, Task
+from ..rollout.engines.requests import derive
 from ..rollout.playing import Answer, prompt_of
 from ..rollout.policy_client import PromptError
-from ..rollout.seeds import derive
 from ..runs.faults import DEFAULT_FAULTS, FaultSettings
 from .assignment import Assignment
 from .episodes import Actor, Earlier, EpisodeResult, PolicyActor, evaluate
-from .partial import NOTHING_KEPT, PartialEvaluation, PlayedSample
+from .records import NOTHING_KEPT, PartialEvaluation, PlayedSample
 from .request import EvalRequest, Temperature
 from .summary import lost_failures, summarise_samples
 

@@ -9,7 +9,7 @@ from typing import Any
 from ..envs.base import TeamEnv
 from ..experience import Split, Task
 from ..models.pools.team import Team
-from ..rollout.seeds import derive
+from ..rollout.engines.requests import derive
 from ..runs.budget import TrainSettings
 from ..runs.metrics import prefixed, timed
 from ..runs.output import RunOutput

@@ -16,13 +16,12 @@ from ..envs.history import without_oldest
 from ..envs.tool_calls import MARKS, ToolOffer
 from ..experience import Completion, Message, MessageText, Request, Sampling, Task
 from ..guards.prompt_writer import ChatTemplateError, writer
-from .chat_codec import ChatCodec
-from .chat_markers import without_markers
+from .chat_codec import ChatCodec, without_markers
 from .chat_template import is_raw, prefill, template_of, written
 from .engines.base import ContextExceededError, Engine
+from .engines.requests import derive
 from .exact_prompt import exact_prompt
 from .playing import Answer, Prompt, prompt_of
-from .seeds import derive
 
 
 class PromptError(ValueError):

@@ -17,14 +17,13 @@ from ..evaluation.request import Temperature
 from ..models.bases.base_models import SHIPPED, resolve
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat, try_prompts
-from ..rollout.engines.base import Engine
-from ..rollout.engines.counters import drain_counters
+from ..rollout.engines.base import Engine, drain_counters
 from ..rollout.engines.lora import Adapted
 from ..rollout.engines.remote.engine import RemoteEngine
 from ..rollout.policy_client import PolicyClient
 from ..rollout.scripted import NoEngine, ScriptedClient
-from .engines import engine_identity, own_engine
 from .policies import check_context_fits
+from .sections import engine_identity, own_engine
 from .team import build_engine, load_speaker
 
 

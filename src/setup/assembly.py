@@ -18,8 +18,7 @@ from ..diagnostics.diagnostics import Diagnostics
 from ..envs.base import TeamEnv
 from ..loop import TrainLoop
 from ..models.learning.ranks import Ranks
-from ..models.pools.checkpoint import restore
-from ..models.pools.checkpoint_folder import START
+from ..models.pools.checkpoint import START, restore
 from ..models.pools.strategies import launch, trainable_fabric
 from ..rollout.samplers.sampler import Closing, Sampler
 from ..rollout.samplers.spread import SpreadSampler
@@ -33,12 +32,11 @@ from ..runs.observers import Observers
 from ..runs.output import RunOutput
 from ..runs.progress import Progress
 from .checks import check, check_resumed, check_state, checkpoints_of, set_threads
-from .combinations import bounds
+from .composition import user_folders
 from .critics import build_critics
 from .instantiation import build_world, call, instantiated
-from .parts import Parts, parts_of, warn
+from .parts import Parts, bounds, parts_of, warn
 from .resume import continued, locate
-from .search_path import user_folders
 from .sections import AlgorithmSection, RunConfig
 from .team import build_team, close_now
 

@@ -24,11 +24,10 @@ from ..envs.returned import TaskSource, check_start
 from ..errors import AbsentError, ConfigError
 from ..experience import Split
 from ..models.bases.base_models import MADE, SHIPPED, is_gguf, place, resolve
-from ..models.bases.hub import check_available, is_here
+from ..models.bases.hub import check_available, is_here, published_config
 from ..models.bases.loading import empty_model, full_base, is_adapter, load_shape, load_tokenizer
-from ..models.bases.published import published_config
 from ..models.learning.adapters import named_layers
-from ..models.pools.checkpoint_folder import CheckpointFolder
+from ..models.pools.checkpoint import CheckpointFolder
 from ..models.pools.strategies import trainable_fabric
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat, try_prompts
@@ -44,8 +43,7 @@ from ..runs.older import with_current_config
 from ..runs.progress import Progress
 from ..runs.run import RunReader
 from .critics import KEY, CriticSpec
-from .instantiation import call, check_complete, instantiated
-from .messages import notice
+from .instantiation import call, check_complete, instantiated, notice
 from .parts import Parts
 from .policies import PolicySpec, check_context_fits
 from .resume import check_equal

@@ -26,10 +26,8 @@ from ..runs.directory import check_free
 from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat
 from ..runs.run import RunReader
-from .composition import all_choices, choices, configurations
-from .instantiation import call, check_finite
-from .messages import own_error
-from .search_path import check_folders, search_path_words
+from .composition import all_choices, check_folders, choices, configurations, search_path_words
+from .instantiation import call, check_finite, own_error
 from .sections import read_config
 
 FLAGS = {
@@ -254,7 +252,7 @@ def _in_quotes(value: str) -> str:
 def fail(error: Exception, more: str = "") -> NoReturn:
     """End a command with the message alone, or with the whole traceback where HYDRA_FULL_ERROR=1 asks for it.
 
-    The message of an error of the user's own code has its place (:func:`.messages.own_error`).
+    The message of an error of the user's own code has its place (:func:`.instantiation.own_error`).
     """
     if os.environ.get("HYDRA_FULL_ERROR") == "1":
         raise error

@@ -13,12 +13,12 @@ from ..cluster.execution import Execution
 from ..errors import ConfigError
 from ..models.bases.base_models import resolve
 from ..models.learning.critic import Critic, CriticModule
-from ..models.learning.critic_settings import CriticSettings
 from ..models.learning.ranks import Ranks
+from ..models.learning.settings import CriticSettings
 from ..models.learning.train_config import MakeOptimizer
 from ..models.pools.critics import Critics
 from ..models.pools.handles import CriticHandle
-from ..models.pools.ray_processes import RayProcesses
+from ..models.pools.processes import RayProcesses
 from ..models.pools.remote import RemoteCritic
 from ..models.pools.strategies import StrategySettings, launch
 from .instantiation import partially
@@ -74,7 +74,7 @@ def read_critics(
         readers = {name: (name,) for name, spec in policies.items() if spec.train_config is not None}
     optimizer = partially(f"{KEY}.optimizer", section.optimizer)
     return {
-        name: CriticSpec(name, section.base or _common_base(read, policies), optimizer, section.settings, read, place)
+        name: CriticSpec(name, section.base or _common_base(read, policies), optimizer, section, read, place)
         for name, read in readers.items()
     }
 

@@ -20,10 +20,10 @@ from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.settings import GIB, VllmSettings
 from .checks import meta_model, shape_of
 from .critics import CriticSpec
-from .engines import count_of, engine_name, engine_processes
 from .instantiation import call
 from .parts import Parts
 from .policies import PolicySpec
+from .sections import count_of, engine_name, engine_processes
 from .team import backbones
 
 

@@ -27,7 +27,7 @@ from ..evaluation.assignment import (
     server_address,
 )
 from ..evaluation.conditions import Condition, ConditionResult, Played, condition_name, play_conditions, world_variants
-from ..evaluation.partial import NOTHING_KEPT, PartialEvaluation
+from ..evaluation.records import NOTHING_KEPT, PartialEvaluation
 from ..evaluation.request import Checkpoint, EvalRequest, check_source, requested
 from ..gateway.guard import KEY_ENV
 from ..rollout.chat_template import PREFILL
@@ -37,12 +37,10 @@ from ..runs.fingerprint import flat
 from ..runs.run import RunReader
 from .actors import ActorFactory
 from .command_line import check_choices, parsed
-from .engines import check_keys
-from .instantiation import build_world, call
-from .messages import notice
+from .composition import current_search_path
+from .instantiation import build_world, call, notice
 from .policies import agent_sampling, read_chat, read_remote, read_sampling, read_skill
-from .search_path import current_search_path
-from .sections import read_config
+from .sections import check_keys, read_config
 from .trust import NOBODY, Trust, check_stored
 
 GROUP = "benchmarks"

@@ -1,18 +1,25 @@
 """Build objects from sections of the configuration; every error names its key.
 
 The keys of a section are compared with the parameters of the class or function that receives them before it is called.
+
+What a user is told: errors that their own code raises (a world, a credit rule, a logger), and what takes long.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 import math
 import re
+import traceback
 import types
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import is_dataclass
 from functools import partial
 from importlib import import_module
+from threading import Timer
+from types import FrameType, TracebackType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hydra.errors import InstantiationException
@@ -22,7 +29,7 @@ from ..envs.base import TeamEnv
 from ..envs.history import WithHistory
 from ..errors import ConfigError, nearest
 from ..runs.fingerprint import flat, matches
-from .messages import own_error
+from ..runs.own_code import is_own_module
 
 SCALARS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 BOUNDS = ("env", "world", "algorithm.update.clip_norm", "policies.*.algorithm.update.clip_norm")
@@ -106,7 +113,8 @@ def _hints(target: Callable[..., Any]) -> dict[str, Any]:
     """The types of the parameters of ``target``; none where they cannot be told, as in a class written in C."""
     try:
         is_plain_class = isinstance(target, type) and not is_dataclass(target)
-        return get_type_hints(target.__init__ if is_plain_class else target)
+        base = _base(target)
+        return {**(_hints(base) if base else {}), **get_type_hints(target.__init__ if is_plain_class else target)}
     except (NameError, TypeError, AttributeError):  # names that only type checkers import; no function
         return {}
 
@@ -119,9 +127,20 @@ def below(key: str, name: str) -> str:
 def _parameters(target: Callable[..., Any]) -> list[inspect.Parameter]:
     """The parameters of ``target``; any keyword for a function written in C that has no signature."""
     try:
-        return list(inspect.signature(target).parameters.values())
+        own = inspect.signature(target).parameters
     except ValueError:
         return [inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)]
+    if (base := _base(target)) is None:
+        return list(own.values())
+    rest = [each for each in _parameters(base) if each.kind is each.KEYWORD_ONLY and each.name not in own]
+    return [each for each in own.values() if each.kind is not each.VAR_KEYWORD] + rest
+
+
+def _base(target: Callable[..., Any]) -> type | None:
+    """The class to which ``target``, a class, hands the keywords that it takes as ``**common``; else None."""
+    if not isinstance(target, type) or inspect.getfullargspec(target.__init__).varkw != "common":  # type: ignore[misc]
+        return None
+    return [kind for kind in target.__mro__ if "__init__" in vars(kind)][1]
 
 
 T = TypeVar("T")
@@ -276,3 +295,53 @@ def build_world(key: str, node: Mapping[str, Any]) -> TeamEnv:
         return world
     wrapped: TeamEnv = call(f"{key}.{HISTORY}", WithHistory, world, turns)
     return wrapped
+
+
+WORLDS = "troupe.envs"
+"""Troupe's package of worlds, in which a user of a checkout may have written one."""
+MOST = 500
+"""Characters of a note that are shown: a message of an agent may be very long."""
+
+
+def own_error(error: BaseException) -> str | None:
+    """``error`` as a short text: its place, the notes that name the world, task and agents, and the frames of the
+    user's code; None where that did not raise it.
+    """
+    frames = _own_frames(error.__traceback__)
+    if not frames:
+        return None
+    frame, line = frames[-1]
+    place = f"{frame.f_code.co_filename}:{line}, in {frame.f_code.co_qualname}"
+    head = f"{traceback.format_exception_only(error)[0].strip()}, raised at {place}"
+    notes = [f"  {note if len(note) <= MOST else note[:MOST] + ' ...'}" for note in getattr(error, "__notes__", [])]
+    trace = "".join(traceback.StackSummary.extract(iter(frames)).format())
+    return "\n".join([head, *notes, trace.rstrip()])
+
+
+def _own_frames(trace: TracebackType | None) -> list[tuple[FrameType, int]]:
+    """The frames, with their lines, of the user's code, or else of a world, in what Troupe called last."""
+    frames = list(traceback.walk_tb(trace))
+    names = [frame.f_globals.get("__name__", "") for frame, _ in frames]
+    called = max((index for index, name in enumerate(names) if _calls_worlds(name)), default=-1) + 1
+    last = list(zip(frames[called:], names[called:], strict=True))
+    own = [frame for frame, name in last if is_own_module(name, frame[0].f_code.co_filename)]
+    return own or [frame for frame, name in last if name.startswith(WORLDS)]
+
+
+def _calls_worlds(module: str) -> bool:
+    return module.partition(".")[0] == "troupe" and not module.startswith(WORLDS)
+
+
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def notice(text: str, after_s: float = 3.0) -> Iterator[None]:
+    """A context that logs ``text`` where it lasts longer than ``after_s``."""
+    timer = Timer(after_s, log.info, [text])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

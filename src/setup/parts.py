@@ -1,4 +1,8 @@
-"""The objects of a run that need no model."""
+"""The objects of a run that need no model.
+
+Settings that cannot go together, of staleness, of Ray and of several parts of a run; training and a dry run ask the
+same.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +12,196 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..algorithms.credit.base import CreditRule
+from ..cluster.execution import Execution
 from ..envs.base import TeamEnv
 from ..errors import ConfigError, check_whole
 from ..models.pools.strategies import DeepSpeed, Sharded, StrategySettings
 from ..rollout.samplers.sampler import Sampler
 from ..routing import Router
 from ..runs.budget import LoopSettings
-from .combinations import check_asynchrony, check_on_ray
 from .critics import CriticSpec, read_critics
 from .instantiation import build_world, construct, instantiated, part
 from .policies import PolicySpec, cautions, check_agents, read_policies
 from .resume import binding
-from .sections import RunConfig, read_config
+from .sections import RunConfig, count_of, engine_name, read_config
+
+
+def check_asynchrony(
+    settings: LoopSettings,
+    sampler: Sampler,
+    strategy: StrategySettings,
+    policies: Mapping[str, PolicySpec],
+    critics: Mapping[str, CriticSpec],
+    execution: Execution,
+) -> None:
+    """Refuse what cannot go on while policies learn.  Raises :class:`ConfigError` naming the key and the remedy."""
+    _check_bounds(settings, policies, execution)
+    for spec in policies.values():
+        _check_in_flight(settings, spec)
+    if not settings.staleness:
+        return
+    label = f"loop.staleness={settings.staleness}"
+    if (
+        strategy.strategy != "auto" and not execution.on_ray
+    ):  # where a strategy is that of pools, and the run one process
+        raise ConfigError(
+            f"{label} needs a run of one process: several would have to agree on which tasks have ended, in the middle "
+            "of an update. Give strategy=single_device, and pools processes of their own (policies.NAME.devices, "
+            "policies.NAME.strategy)"
+        )
+    if sampler.resample:
+        raise ConfigError(
+            f"{label}: algorithm.sampler.resample={sampler.resample} plays further tasks once it has seen the groups "
+            "of an iteration, so that nothing of it can be played ahead; give resample=0, or loop.staleness=0"
+        )
+    for spec in policies.values():
+        _check_engine(label, spec)
+        _check_objective(label, spec)
+    _check_precision(label, strategy, policies, critics)
+    if settings.lockstep:
+        raise ConfigError(
+            f"{label} with loop.lockstep=true: in common rounds nobody decodes while a world waits, and how much of an "
+            "episode an update sees depends on time, so that a seed cannot fix the run; give loop.lockstep=false"
+        )
+
+
+def bounds(settings: LoopSettings, policies: Mapping[str, PolicySpec]) -> dict[str, int]:
+    """The policies whose bound is smaller than the run's."""
+    own = {name: spec.staleness for name, spec in policies.items() if spec.staleness is not None}
+    return {name: bound for name, bound in own.items() if bound < settings.staleness}
+
+
+def _check_bounds(settings: LoopSettings, policies: Mapping[str, PolicySpec], execution: Execution) -> None:
+    for name, spec in policies.items():
+        if spec.staleness is not None and spec.staleness > settings.staleness:
+            raise ConfigError(
+                f"policies.{name}.staleness={spec.staleness} is above loop.staleness={settings.staleness}, which says "
+                "how far ahead tasks are played; give at most that"
+            )
+    if execution.worlds and (own := bounds(settings, policies)):
+        name, bound = next(iter(own.items()))
+        raise ConfigError(
+            f"policies.{name}.staleness={bound}: a policy with a smaller bound than loop.staleness waits for its turn "
+            "in the run's process, and actors of worlds ask engines themselves; give execution.worlds=0"
+        )
+
+
+def _check_in_flight(settings: LoopSettings, spec: PolicySpec) -> None:
+    if not settings.staleness and (settings.in_flight or spec.engine.get("in_flight")):
+        key = "loop.in_flight" if settings.in_flight else f"{spec.engine_key}.in_flight"
+        raise ConfigError(
+            f"{key}=true with loop.staleness=0: no completion is under way when weights come; give loop.staleness=1 or "
+            f"more, or {key}=false"
+        )
+    if settings.in_flight and spec.train_config is not None and "in_flight" not in spec.engine:
+        raise ConfigError(
+            f"loop.in_flight=true: the engine of policy '{spec.name}', {engine_name(spec.engine)}, loads weights "
+            "between two completions alone; give engine=torch, or loop.in_flight=false"
+        )
+
+
+def _check_engine(label: str, spec: PolicySpec) -> None:
+    if spec.engine.get("lockstep"):
+        key = "loop.lockstep" if spec.engine_key == "engine" else f"{spec.engine_key}.lockstep"
+        raise ConfigError(
+            f"{label}: policy '{spec.name}' decodes in lockstep, in which nobody decodes while a world waits; give "
+            f"{key}=false"
+        )
+    if spec.engine.get("sleep"):
+        raise ConfigError(
+            f"{label}: with {spec.engine_key}.sleep={spec.engine['sleep']} the engine gives its memory to the learner "
+            f"during an update, and could not generate meanwhile; give {spec.engine_key}.sleep=0, and memory for both"
+        )
+
+
+def _check_objective(label: str, spec: PolicySpec) -> None:
+    if spec.train_config is not None and not spec.train_config.objective.importance_cap:
+        raise ConfigError(
+            f"{label}: policy '{spec.name}' would learn from messages of its older versions as if they were its own; "
+            "give algorithm.objective.importance_cap=2 (truncated importance sampling)"
+        )
+
+
+def _check_precision(
+    label: str, strategy: StrategySettings, policies: Mapping[str, PolicySpec], critics: Mapping[str, CriticSpec]
+) -> None:
+    """Under these precisions Fabric sets torch's default dtype while a module computes, for all threads."""
+    learns_here = any(spec.place is None for spec in critics.values()) or any(
+        spec.train_config is not None and spec.place is None for spec in policies.values()
+    )
+    decodes_here = any(engine_name(spec.engine) == "TorchEngine" for spec in policies.values())
+    if strategy.precision in ("bf16-true", "64-true") and learns_here and decodes_here:
+        raise ConfigError(
+            f"{label}: strategy.precision={strategy.precision} sets torch's default dtype for all threads of the "
+            "process during an update, and the torch engine decodes in one of them; give 32-true or bf16-mixed, pools "
+            "processes of their own (policies.NAME.devices), or engine=vllm"
+        )
+
+
+def check_on_ray(execution: Execution, policies: Mapping[str, PolicySpec], critics: Mapping[str, CriticSpec]) -> None:
+    """Raise :class:`ConfigError`, naming the key, for what has no actor, or one without the resources that it needs."""
+    for name, spec in policies.items():
+        if not spec.has_model:
+            continue
+        if (engine := engine_name(spec.engine)) not in ("TorchEngine", "VllmEngine"):
+            raise ConfigError(
+                f"{spec.engine_key}: {engine} was never run in an actor of Ray; with execution=ray give engine=torch "
+                "or engine=vllm"
+            )
+        if engine == "VllmEngine":
+            _check_vllm(execution, spec)
+        if execution.worlds and spec.engine.get("lockstep"):
+            raise ConfigError(
+                f"execution.worlds={execution.worlds}: rounds of lockstep begin when all episodes of one process wait, "
+                "and these are in several; give loop.lockstep=false, or execution.worlds=0"
+            )
+        if spec.place is not None:
+            _check_device(execution, f"policy '{name}'", spec.place.accelerator, "pool")
+            shards = count_of(spec.engine, "tensor_parallel")
+            _check_device(execution, f"policy '{name}'", spec.place.accelerator, "engine", spec.engine_key, shards)
+    for name, critic in critics.items():
+        assert critic.place is not None, "on Ray each has one"
+        _check_device(execution, f"critic '{name}'", critic.place.accelerator, "critic")
+
+
+def _check_device(
+    execution: Execution, title: str, accelerator: str, kind: str, engine_key: str = "", shards: int = 1
+) -> None:
+    """``shards`` are those of a tensor parallel engine, on a GPU each."""
+    key, gpus = f"execution.resources.{kind}.gpus", getattr(execution.resources, kind).gpus
+    if accelerator in ("cuda", "gpu") and not gpus:
+        raise ConfigError(
+            f"strategy.accelerator={accelerator}: Ray hides GPUs that are not asked for; give {key}={shards}"
+        )
+    if accelerator == "cpu" and gpus:
+        raise ConfigError(f"{key}={gpus:g}: {title} has the CPU (strategy.accelerator)")
+    if shards > 1 and gpus not in (0, shards):
+        raise ConfigError(
+            f"{key}={gpus:g}: with {engine_key}.tensor_parallel={shards} an engine computes on {shards} GPUs; give "
+            f"{shards}"
+        )
+    if shards == 1 and gpus > 1:
+        raise ConfigError(f"{key}={gpus:g}: each of these processes computes on one GPU; give 1")
+
+
+def _check_vllm(execution: Execution, spec: PolicySpec) -> None:
+    """Its processes have what Ray gives to their actor: a GPU for each shard of the model, or cores."""
+    engine, key, each = spec.engine, spec.engine_key, execution.resources.engine
+    if (device := engine.get("device", "auto")) != "auto":
+        raise ConfigError(f"{key}.device={device}: with execution=ray Ray chooses the GPU of an engine; give auto")
+    if (transfer := engine.get("transfer", "auto")) == "nccl":
+        raise ConfigError(
+            f"{key}.transfer={transfer}: with execution=ray vLLM has the GPU of its actor on which the weights arrive; "
+            "give auto"
+        )
+    threads, shards = count_of(engine, "threads"), count_of(engine, "tensor_parallel")
+    if threads * shards > max(1, each.cpus) and not each.gpus:
+        with_shards = "" if shards == 1 else f" with {key}.tensor_parallel={shards}"
+        raise ConfigError(
+            f"execution.resources.engine.cpus={each.cpus:g} is too little for {key}.threads={threads}{with_shards}; "
+            f"give {threads * shards}"
+        )
+
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +222,7 @@ class Parts:
 
     @property
     def settings(self) -> LoopSettings:
-        return self.config.loop.settings
+        return self.config.loop
 
 
 def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
@@ -77,7 +259,7 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
                     f"policies.{policy.name}.tuning=lora: DeepSpeed's ZeRO 3 has one optimizer for a model, and each "
                     "adapter on a base has its own; give strategy=fsdp2, which shards the base, or deepspeed_zero2"
                 )
-    check_asynchrony(run.loop.settings, sampler, strategy, policies, critics, run.execution)
+    check_asynchrony(run.loop, sampler, strategy, policies, critics, run.execution)
     if run.execution.on_ray:
         check_on_ray(run.execution, policies, critics)
         strategy = replace(strategy, strategy="auto", devices=1, accelerator="cpu")  # of the run's process

@@ -12,13 +12,11 @@ from ..cluster.execution import Execution
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, check_whole, nearest
 from ..experience import Sampling
-from ..models.learning.lora_settings import LoraSettings
-from ..models.learning.schedule import Schedule, count_turns
+from ..models.learning.settings import LoraSettings, Schedule, count_turns
 from ..models.learning.train_config import PolicyTrainConfig
 from ..models.pools.strategies import StrategySettings
 from ..rollout.chat_template import PREFILL, raw_prompts
 from ..rollout.engines.remote.settings import RemoteSettings
-from .engines import own_engine
 from .instantiation import call, check_known, construct, part, partially
 from .sections import (
     AlgorithmSection,
@@ -29,6 +27,7 @@ from .sections import (
     Prompts,
     RemoteSection,
     ScriptedSection,
+    own_engine,
 )
 
 
@@ -48,9 +47,9 @@ class PolicySpec:
     base: str
     train: Sampling
     eval: Sampling
-    train_config: PolicyTrainConfig | None
-    schedule: Schedule | None
-    lora: LoraSettings | None
+    train_config: PolicyTrainConfig | None = None
+    schedule: Schedule | None = None
+    lora: LoraSettings | None = None
     remote: RemoteSettings | None = None
     skill: ScriptedSkill | None = None
     chat: Mapping[str, Any] = field(default_factory=dict)
@@ -189,23 +188,35 @@ def agent_sampling(key: str, common: Mapping[str, Any], own: Mapping[str, Any]) 
 
 
 def _policy(name: str, section: PolicySection, algorithm: AlgorithmSection, objective: Objective) -> PolicySpec:
+    key, sampling = f"policies.{name}", section.sampling
     agents = {
         agent: (
-            agent_sampling(f"policies.{name}.sampling.agents.{agent}.train", vars(section.sampling.train), own.train),
-            agent_sampling(f"policies.{name}.sampling.agents.{agent}.eval", vars(section.sampling.eval), own.eval),
+            agent_sampling(f"{key}.sampling.agents.{agent}.train", vars(sampling.train), own.train),
+            agent_sampling(f"{key}.sampling.agents.{agent}.eval", vars(sampling.eval), own.eval),
         )
-        for agent, own in section.sampling.agents.items()
+        for agent, own in sampling.agents.items()
     }
-    spec = _common_policy(name, section, algorithm, objective, [train for train, _ in agents.values()])
-    spec = replace(spec, agents=agents)
-    if spec.remote is not None:
-        _check_server(f"policies.{name}", spec.samplings)
-    if spec.train_config is None:
+    spec = PolicySpec(name, getattr(section, "base", ""), sampling.train, sampling.eval, agents=agents)
+    if isinstance(section, RemoteSection):
+        _check_server(key, spec.samplings)
+        return replace(spec, base=section.remote.model, remote=section.remote)
+    if isinstance(section, ScriptedSection):
+        return replace(spec, skill=read_skill(key, section.skill))
+    assert isinstance(section, FrozenSection)  # of the other tunings
+    spec = replace(spec, chat=read_chat(key, {"chat": section.chat, "prompts": section.prompts}))
+    if not isinstance(section, FullSection):
         return spec
-    temperatures = {agent: train.temperature for agent, (train, _) in agents.items()}
-    for agent, temperature in temperatures.items():
-        _check_not_greedy(f"policies.{name}.sampling.agents.{agent}.train", temperature)
-    return replace(spec, train_config=replace(spec.train_config, temperatures=temperatures))
+    if section.staleness is not None:
+        check_whole(f"{key}.staleness", section.staleness, 0)
+    return replace(
+        spec,
+        train_config=_train_config(
+            key, section, algorithm, objective, {agent: own for agent, (own, _) in agents.items()}
+        ),
+        schedule=Schedule(freeze_until=section.schedule.freeze_until, alternate=section.schedule.alternate),
+        lora=section.lora if isinstance(section, LoraSection) else None,
+        staleness=section.staleness,
+    )
 
 
 def _check_not_greedy(key: str, temperature: float) -> None:
@@ -215,50 +226,28 @@ def _check_not_greedy(key: str, temperature: float) -> None:
         )
 
 
-def _common_policy(
-    name: str,
-    section: PolicySection,
+def _train_config(
+    key: str,
+    section: FullSection,
     algorithm: AlgorithmSection,
     objective: Objective,
-    others: Sequence[Sampling],
-) -> PolicySpec:
-    """The policy without what differs by agent; ``others`` are samplings in training beside its own."""
-    train, evaluation = section.sampling.train, section.sampling.eval
-    if isinstance(section, RemoteSection):
-        return PolicySpec(name, section.remote.model, train, evaluation, None, None, None, section.remote)
-    if isinstance(section, ScriptedSection):
-        return PolicySpec(
-            name, "", train, evaluation, None, None, None, skill=read_skill(f"policies.{name}", section.skill)
-        )
-    assert isinstance(section, FrozenSection)  # of the other tunings
-    chat = read_chat(f"policies.{name}", {"chat": section.chat, "prompts": section.prompts})
-    if not isinstance(section, FullSection):
-        return PolicySpec(name, section.base, train, evaluation, None, None, None, chat=chat)
-    train_config = _train_config(f"policies.{name}", section, algorithm, objective, others)
-    schedule = Schedule(freeze_until=section.schedule.freeze_until, alternate=section.schedule.alternate)
-    lora = section.lora if isinstance(section, LoraSection) else None
-    if section.staleness is not None:
-        check_whole(f"policies.{name}.staleness", section.staleness, 0)
-    return PolicySpec(
-        name, section.base, train, evaluation, train_config, schedule, lora, chat=chat, staleness=section.staleness
-    )
-
-
-def _train_config(
-    key: str, section: FullSection, algorithm: AlgorithmSection, objective: Objective, others: Sequence[Sampling]
+    by_agent: Mapping[str, Sampling],
 ) -> PolicyTrainConfig:
     """How the policy under ``key`` learns: as the run, and otherwise where its section says so."""
     train, own = section.sampling.train, section.algorithm
     _check_not_greedy(f"{key}.sampling.train", train.temperature)
+    for agent, other in by_agent.items():
+        _check_not_greedy(f"{key}.sampling.agents.{agent}.train", other.temperature)
     if own.objective:
         node = own.objective if "_target_" in own.objective else {**algorithm.objective, **own.objective}
         objective = part(f"{key}.algorithm.objective", node, "sized")
     check_known(f"{key}.algorithm.update", type(algorithm.update), own.update)
     return PolicyTrainConfig(
-        objective=objective.sized(max(each.max_tokens for each in (train, *others))),
+        objective=objective.sized(max(each.max_tokens for each in (train, *by_agent.values()))),
         optimizer=partially(f"{key}.optimizer", section.optimizer),
         scheduler=partially(f"{key}.scheduler", section.scheduler),
         temperature=train.temperature,
+        temperatures={agent: other.temperature for agent, other in by_agent.items()},
         update=call(f"{key}.algorithm.update", replace, algorithm.update, **own.update),
     )
 

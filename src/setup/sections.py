@@ -1,7 +1,11 @@
-"""The sections of a run's configuration as dataclasses, whose fields are the known keys."""
+"""The sections of a run's configuration as dataclasses, whose fields are the known keys.
+
+The engine of each policy: the run's, or its own.
+"""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -17,16 +21,55 @@ from ..diagnostics.settings import DiagnosticsSettings
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
-from ..models.learning.critic_settings import CriticSettings
-from ..models.learning.lora_settings import LoraSettings
-from ..models.learning.schedule import Alternation
-from ..models.learning.update_settings import UpdateSettings
+from ..models.learning.settings import Alternation, CriticSettings, LoraSettings, UpdateSettings
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.budget import LoopSettings
 from ..runs.faults import FaultSettings
 from ..runs.fingerprint import flat
-from .engines import check_keys
 from .instantiation import check_finite, construct, construct_plainly, part, unknown_key
+
+
+def own_engine(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """``common``, the run's engine, with the keys of ``own`` in place of its keys; ``own`` alone where that names a
+    class, as ``policy/on_torch`` and ``policy/on_vllm`` do.
+    """
+    return dict(own) if "_target_" in own else {**common, **own}
+
+
+def check_keys(key: str, own: object) -> None:
+    """Raise :class:`ConfigError` for the engine of the policy under ``key`` where it is the name of one."""
+    if own == "remote":
+        raise ConfigError(
+            f"{key}.engine=remote: no server takes the weights of a policy that learns; where a server speaks for a "
+            f"policy that does not, give policy@{key}=[NAME,remote]"
+        )
+    if isinstance(own, str):
+        raise ConfigError(
+            f"{key}.engine={own} is no set of keys; for another engine than the run's, give "
+            f"policy@{key}=[NAME,on_torch] or policy@{key}=[NAME,on_vllm]"
+        )
+
+
+def engine_name(engine: Mapping[str, Any]) -> str:
+    """The name of its class."""
+    return str(engine.get("_target_", "?")).rpartition(".")[2]
+
+
+def count_of(engine: Mapping[str, Any], key: str) -> int:
+    """The whole number ``engine[key]``; 1 where there is no such key, or another value, which the class refuses."""
+    value = engine.get(key, 1)
+    return value if isinstance(value, int) and value > 0 else 1
+
+
+def engine_processes(engine: Mapping[str, Any]) -> int:
+    """Those that hold a model, or a shard of one."""
+    return count_of(engine, "tensor_parallel") * count_of(engine, "data_parallel")
+
+
+def engine_identity(engine: Mapping[str, Any]) -> str:
+    """Equal for engines with equal keys: policies with one model and one engine share both."""
+    return json.dumps(engine, sort_keys=True, default=str)
+
 
 REFERENCE = re.compile(r"(?<!\\)\$\{(scale\.[\w.]+)\}")
 """An interpolation, in a yaml, of a key of ``scale``."""
@@ -49,21 +92,12 @@ if TYPE_CHECKING:
     from ..rollout.samplers.sampler import Sampler
 
 
-@dataclass(frozen=True)
-class CriticSection:
+@dataclass(frozen=True, kw_only=True)
+class CriticSection(CriticSettings):
     """``base`` (null: that of the policies), ``optimizer``, and the keys of a critic's update."""
 
     base: str | None
     optimizer: Mapping[str, Any]
-    settings: CriticSettings
-
-    @classmethod
-    def read(cls, key: str, section: Mapping[str, Any]) -> CriticSection:
-        for name in ("base", "optimizer"):
-            if name not in section:
-                raise ConfigError(f"{key}.{name} is missing")
-        own = {name: value for name, value in section.items() if name not in ("base", "optimizer")}
-        return cls(section["base"], section["optimizer"], construct(key, CriticSettings, own))
 
 
 @dataclass(frozen=True)
@@ -106,20 +140,11 @@ class CheckpointSection:
     keep: int
 
 
-@dataclass(frozen=True)
-class LoopSection:
+@dataclass(frozen=True, kw_only=True)
+class LoopSection(LoopSettings):
     """The keys of ``loop``: those of the loop itself, and ``checkpoint``."""
 
-    settings: LoopSettings
     checkpoint: CheckpointSection
-
-    @classmethod
-    def read(cls, key: str, section: Mapping[str, Any]) -> LoopSection:
-        if "checkpoint" not in section:
-            raise ConfigError(f"{key}.checkpoint is missing")
-        own = {name: value for name, value in section.items() if name != "checkpoint"}
-        checkpoint = construct(f"{key}.checkpoint", CheckpointSection, section["checkpoint"])
-        return cls(construct(key, LoopSettings, own), checkpoint)
 
 
 @dataclass(frozen=True)

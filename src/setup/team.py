@@ -29,24 +29,22 @@ from ..models.learning.policy import PolicyModule
 from ..models.learning.ranks import Ranks
 from ..models.pools.handles import PolicyHandle
 from ..models.pools.pool import Pool
-from ..models.pools.processes import LocalProcesses
-from ..models.pools.ray_processes import RayProcesses
+from ..models.pools.processes import LocalProcesses, RayProcesses
 from ..models.pools.remote import RemotePool
 from ..models.pools.strategies import StrategySettings, launch, process_count
 from ..models.pools.team import Team
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Engine
 from ..rollout.engines.lora import Adapted
-from ..rollout.engines.ray.engine import RayEngine
-from ..rollout.engines.ray.replicas import RayReplicas
+from ..rollout.engines.ray.engine import RayEngine, RayReplicas
 from ..rollout.engines.remote.engine import RemoteEngine
 from ..rollout.engines.replicas import Replicas, shells
+from ..rollout.engines.requests import derive
 from ..rollout.policy_client import PolicyClient
 from ..rollout.scripted import NoEngine, ScriptedClient
-from ..rollout.seeds import derive
-from .engines import count_of, engine_identity
 from .instantiation import partially
 from .policies import PolicySpec
+from .sections import count_of, engine_identity
 
 
 class Closable(Protocol):
@@ -87,39 +85,25 @@ def build_team(
 
     Raises ``ValueError`` (or a subclass) naming the key that is wrong; what was started by then is closed.
     """
-    with ExitStack() as failed:
-        team = _team(policies, agents, strategy, seed, ranks, execution, failed)
-        failed.pop_all()
-    return team
-
-
-def _team(
-    policies: Mapping[str, PolicySpec],
-    agents: Mapping[str, str],
-    strategy: StrategySettings,
-    seed: int,
-    ranks: Ranks,
-    execution: Execution,
-    failed: ExitStack,
-) -> Team:
-    """``failed`` gets what closes each part that was started."""
     learning: dict[str, PolicyHandle] = {}
     of: dict[str, LoadedBackbone] = {}
     for name, spec in policies.items():
         if not spec.has_model:
             engine = NoEngine() if spec.remote is None else RemoteEngine(name, spec.remote)
             of[name] = LoadedBackbone(engine, ChatCodec(), sys.maxsize)
-    for specs in backbones(policies):
-        place = specs[0].place
-        if execution.on_ray:
-            backbone = _on_ray(specs, place or strategy, seed, execution, failed)
-        elif place is not None:
-            backbone = _placed(specs, place, seed, failed)
-        else:
-            backbone = _here(specs, strategy, seed, ranks)
-        failed.callback(close_now, backbone.engine)
-        learning |= backbone.handles
-        of |= {spec.name: backbone for spec in specs}
+    with ExitStack() as failed:
+        for specs in backbones(policies):
+            place = specs[0].place
+            if execution.on_ray:
+                backbone = _on_ray(specs, place or strategy, seed, execution, failed)
+            elif place is not None:
+                backbone = _placed(specs, place, seed, failed)
+            else:
+                backbone = _here(specs, strategy, seed, ranks)
+            failed.callback(close_now, backbone.engine)
+            learning |= backbone.handles
+            of |= {spec.name: backbone for spec in specs}
+        failed.pop_all()
     training: dict[str, PolicyClient] = {}
     evaluation: dict[str, PolicyClient] = {}
     for agent, name in agents.items():

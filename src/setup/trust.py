@@ -30,8 +30,8 @@ from ..runs.loggers import CsvLogger, TensorBoardLogger, WandbLogger
 from ..runs.own_code import own_packages
 from ..runs.run import RunReader
 from ..sandbox import Limits, LocalSandbox
+from .composition import user_configurations
 from .policies import check_names
-from .search_path import user_configurations
 
 KINDS = (
     *(TeamEnv, ItemSource, ProblemSet, LocalSandbox, Limits),

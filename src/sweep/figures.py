@@ -17,8 +17,8 @@ from matplotlib.figure import Figure
 
 from ..runs.directory import write_atomic
 from .cross_play import pairings
-from .curve import Curve, common_budgets, value_at
-from .measures import MEASURES, standardised
+from .outcomes import Curve, common_budgets, value_at
+from .rows import MEASURES, standardised
 from .summary import SweepSummary
 from .table_results import TableResults
 

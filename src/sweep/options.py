@@ -15,11 +15,9 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from ..errors import ConfigError
 from ..setup.command_line import check_overrides
-from ..setup.composition import all_choices, configurations
-from ..setup.search_path import KEY
-from .sweep_file import Overrides, SweepFile, parse_overrides
+from ..setup.composition import KEY, all_choices, configurations
+from .sweep_file import Overrides, SweepFile, parse_overrides, refusal
 from .table_file import Scale, TableFile, table_names
-from .yaml_file import refusal
 
 COMMON = ("runs", "rerun_stale", "dry_run", "finished")
 KEYS = {"sweep": ("sweep", "launcher", "sealed", *COMMON), "reproduce": ("table", "scale", "seeds", "jobs", *COMMON)}

@@ -15,14 +15,14 @@ from ..runs.bounded import UnreadableError, read_text
 from ..runs.files import RunDirectoryError
 from ..runs.index import is_run, readable_runs
 from ..runs.plain_table import PlainTable
+from .claims import judge
 from .cross_play import matrices
-from .curve import with_readings
+from .outcomes import with_readings
 from .page import READ, TESTED, WORDS, estimates_cells, needed
 from .record import SweepRecord
 from .rows import SweepJob, TableRow, aggregate
 from .table_results import TableResults
 from .tables import budgets_line, readings_cells, settings_cells, verdicts_cells
-from .verdicts import judge
 
 PLOTS = {"plot.svg": "Ours beside the paper's", "cross_play.svg": "Cross-play by regimes and seeds"}
 """The charts of a table, with their titles."""

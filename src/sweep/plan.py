@@ -1,12 +1,18 @@
-"""From a yaml and a command line to the jobs of a sweep, or to one sweep per part of a table."""
+"""From a yaml and a command line to the jobs of a sweep, or to one sweep per part of a table.
+
+What ``troupe eval`` would refuse of a table's teams, said before the runs that they are made of are trained.
+
+The choice of each setting's point of the grid, from the runs that tune it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import yaml
@@ -16,10 +22,15 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from ..errors import ConfigError
+from ..errors import ConfigError, nearest
+from ..evaluation.assignment import LocalPolicy, assign
+from ..evaluation.conditions import world_variants
+from ..evaluation.request import Checkpoint, EvalRequest, requested
+from ..experience import Sampling
 from ..runs.bounded import parse_yaml
 from ..runs.fingerprint import evaluation_keys, flat, training_hash
-from ..setup.command_line import check_choices, check_overrides, parsed
+from ..setup.command_line import ANY_RUN, check_choices, check_overrides, parsed, with_open_keys
+from ..setup.instantiation import build_world
 from ..setup.sections import check_seed, read_config
 from .options import Options
 from .record import SweepRecord
@@ -27,7 +38,73 @@ from .rows import SweepJob
 from .summary import table_of
 from .sweep_file import Overrides, SweepFile, one_line, parse_overrides
 from .table_file import PlayedTeam, Scale, TableFile, TablePart
-from .team_checks import check_teams
+
+EVALUATION = ("checkpoint=last", "temperature=own")
+"""Keys of ``troupe eval`` that every team is evaluated with."""
+
+
+@dataclass(frozen=True)
+class PlannedPolicies:
+    """The policies of the runs of ``setting``, whose ``team`` is agents to policies and whose world has the
+    configuration ``world``; none is trained yet.
+    """
+
+    setting: str
+    team: Mapping[str, str]
+    world: Mapping[str, Any]
+
+    def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> LocalPolicy:
+        """That of ``agent``; a single agent's can act for any.  Raises :class:`ConfigError` naming ``key``."""
+        if agent not in self.team and len(self.team) > 1:
+            raise ConfigError(f"{key}: setting '{self.setting}' has no agent '{agent}'")
+        return LocalPolicy(key, self.team.get(agent) or next(iter(self.team.values())), "", Sampling())
+
+
+def check_teams(part: TablePart, teams: Mapping[str, PlayedTeam], configs: Mapping[str, Mapping[str, Any]]) -> None:
+    """Raise :class:`ConfigError` for keys of a team that ``troupe eval`` refuses, and for ``agents`` of ``part`` that
+    no run has; ``configs`` are the configurations of runs, by setting.  Hydra must be initialised.
+    """
+    policies = {name: PlannedPolicies(name, config["team"], config["env"]) for name, config in configs.items()}
+    requests: dict[tuple[str, ...], EvalRequest] = {}  # most teams have the same keys: none
+    for name, team in teams.items():
+        keys = tuple(map(part.filled, team.keys))
+        try:
+            if keys not in requests:
+                requests[keys] = _requested(keys)
+            _check(part, team, requests[keys], policies)
+        except ConfigError as error:
+            raise ConfigError(f"teams.{name}: {error}") from error
+    known = list(dict.fromkeys(agent for own in policies.values() if len(own.team) > 1 for agent in own.team))
+    unknown = [agent for agent in part.agents if agent not in known]
+    if known and unknown and tuple(part.agents) != TablePart.agents:
+        raise ConfigError(f"agents: no run has an agent '{unknown[0]}'{nearest(unknown[0], known)}")
+
+
+def _requested(keys: Sequence[str]) -> EvalRequest:
+    words = with_open_keys(["run=none", *EVALUATION, *keys])
+    check_overrides("eval", words)
+    values: Any = OmegaConf.to_container(compose("eval", overrides=words), resolve=True)
+    return requested(values, ANY_RUN, trained=True)
+
+
+def _check(part: TablePart, team: PlayedTeam, request: EvalRequest, policies: Mapping[str, PlannedPolicies]) -> None:
+    own = policies[team.setting]
+    others = {part.filled(agent): policies[setting] for agent, setting in team.agents.items()}
+    places = {**request.agents, **dict.fromkeys(others, "none@last")}
+    for agents in _agents(request, own):
+        assign(replace(request, agents=places), agents, own, dict.fromkeys(places, own) | others)
+
+
+def _agents(request: EvalRequest, own: PlannedPolicies) -> Iterator[Sequence[str]]:
+    """The agents of each world that is played, in the order in which they act, which ``echo`` hangs on.  Worlds may
+    load data: they are built for these keys only.
+    """
+    if not request.world and not request.echo:
+        yield list(own.team)
+        return
+    for _, config in world_variants(request.world, own.world):
+        yield build_world("world", config).agents
+
 
 FOLDER = "every run of a sweep has its own folder below runs=FOLDER"
 TAKEN = {"run_dir": FOLDER, "resume": FOLDER, "seed": "a sweep has seeds, which every setting is run with"}
@@ -243,3 +320,27 @@ def _differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
     """The dotted keys whose values are not the same."""
     first, second = dict(flat(one)), dict(flat(other))
     return {key for key in first.keys() | second.keys() if first.get(key) != second.get(key)}
+
+
+def choices(tuning: SweepRecord, grid: Mapping[str, Sequence[object]]) -> dict[str, list[str]]:
+    """The overrides of the grid's point with the highest success on validation after training, mean over seeds, by
+    setting; of equal ones that with the highest mean over all settings: a setting that learns nothing at any point
+    shall not end with one that is bad for all.  A setting of which a run is missing is left out.
+    """
+    scores: dict[str, dict[tuple[str, ...], list[float | None]]] = {}
+    for job, row in zip(tuning.jobs, tuning.rows(), strict=True):
+        point = tuple(text for text in job.overrides if text.partition("=")[0] in grid)
+        success = row["curve"][-1].outcomes.mean if row["status"] == "finished" and row["curve"] else None
+        scores.setdefault(job.setting, {}).setdefault(point, []).append(success)
+    means: dict[str, dict[tuple[str, ...], float]] = {}
+    for setting, by_point in scores.items():
+        known = {point: [value for value in values if value is not None] for point, values in by_point.items()}
+        if all(len(known[point]) == len(values) for point, values in by_point.items()):
+            means[setting] = {point: fmean(values) for point, values in known.items()}
+    points = next(iter(means.values()), {})
+    overall = {point: fmean(each[point] for each in means.values()) for point in points}
+    chosen = {}
+    for setting, mean_by_point in means.items():
+        _, _, best = max((mean, overall[point], point) for point, mean in mean_by_point.items())
+        chosen[setting] = list(best)
+    return chosen

@@ -1,23 +1,103 @@
-"""The yaml of a sweep, ``configs/sweep/NAME.yaml``, read and checked before anything heavy is imported."""
+"""The yaml of a sweep, ``configs/sweep/NAME.yaml``, read and checked before anything heavy is imported.
+
+The yaml of a sweep or a table: plain data, and the dataclass that it describes.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 import yaml
-from pydantic import ConfigDict
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from ..errors import ConfigError, nearest
 from ..setup.command_line import parsed
-from ..setup.composition import all_choices
-from ..setup.search_path import file_content
+from ..setup.composition import all_choices, file_content
+from ..setup.instantiation import unknown_key
 from .claims import Claim, check_claims, claim_entries
-from .measures import METRICS, READINGS
-from .yaml_file import read_yaml, typed, with_base
+from .rows import METRICS, READINGS
+
+Content = TypeVar("Content")
+
+
+def read_yaml(file: Traversable) -> Any:
+    """The content of ``file``.  Raises :class:`ConfigError`, in one line, where it is no YAML, or no text in UTF-8, or
+    has a key twice."""
+    try:
+        return yaml.load(file.read_text(encoding="utf-8"), _Loader)
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"not text in UTF-8: {error}") from error
+    except (ValueError, OverflowError, RecursionError, yaml.YAMLError) as error:
+        raise ConfigError(f"not YAML: {' '.join(str(error).split())}") from error
+
+
+def with_base(content: Any, read: Callable[[str], dict[str, Any]]) -> dict[str, Any]:
+    """``content``, with the keys that it lacks from the sweep that its key ``base`` names, which ``read`` reads.
+
+    Raises :class:`ConfigError` where that one has a base, too, and where ``content`` has no keys.
+    """
+    if not isinstance(content, dict):
+        raise ConfigError(f"the file must hold keys, got {content!r}")
+    if "base" not in content:
+        return content
+    name = str(content["base"])
+    if "base" in (base := read(name)):
+        raise ConfigError(f"base={name}: that sweep has a base itself")
+    return base | {key: value for key, value in content.items() if key != "base"}
+
+
+def typed(kind: type[Content], content: Any) -> Content:
+    """The dataclass ``kind`` of ``content``, plain data; dataclasses in it, too.
+
+    Raises :class:`ConfigError`, naming the key, for one that is unknown or missing, and for a value of another kind.
+    """
+    try:
+        text = json.dumps(content, default=str)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ConfigError(f"the file must hold plain values under names: {error}") from error
+    try:
+        return TypeAdapter(kind).validate_json(text, strict=True)
+    except ValidationError as error:
+        raise refusal(kind, error) from error
+
+
+def refusal(kind: type, error: ValidationError) -> ConfigError:
+    """One of the mistakes of an ``error`` of pydantic, an unknown key before one that is missing."""
+    first = min(error.errors(), key=lambda one: one["type"] != "unexpected_keyword_argument")
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"] if part != "[key]"]
+    key = "".join(parts).removeprefix(".")
+    if first["type"] == "unexpected_keyword_argument":
+        return unknown_key(key, sorted(set(_keys(kind))))
+    if first["type"] == "value_error":
+        return ConfigError(f"{key}: {first['ctx']['error']}" if key else str(first["ctx"]["error"]))
+    if first["type"].startswith("missing"):
+        return ConfigError(f"{key} is missing")
+    return ConfigError(f"{key}: {first['msg'].replace('Input should', 'it must')}, got {first['input']!r}")
+
+
+def _keys(hint: Any) -> list[str]:
+    """The keys of all dataclasses in ``hint``."""
+    own = [field.name for field in fields(hint)] if is_dataclass(hint) else []
+    parts = get_type_hints(hint).values() if own else get_args(hint)
+    return own + [key for part in parts for key in _keys(part)]
+
+
+class _Loader(yaml.SafeLoader):
+    """Of two equal keys the last would win in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        if twice := next((name for place, name in enumerate(names) if name in names[:place]), ""):
+            raise yaml.YAMLError(f"key '{twice}' is there twice, line {node.start_mark.line + 1} and below")
+        content: dict[Any, Any] = super().construct_mapping(node, deep)
+        return content
+
 
 Overrides = dict[str, list[str]]
 """The key of an override, with its prefix, to one override, or to several that the sweep varies."""
@@ -44,7 +124,7 @@ class SweepFile:
     """The content of a sweep's yaml.
 
     ``settings``: name to overrides; each is run with every seed.  ``overrides`` hold for all settings, unless the
-    command line gives the key.  ``evaluations`` are made of each finished run, see :mod:`.again`.  ``verdicts`` are
+    command line gives the key.  ``evaluations`` are made of each finished run, see :mod:`.job`.  ``verdicts`` are
     claims.  ``threshold`` is the success for which the table gives the number of completions.  ``tuning`` runs each
     setting at every point of a grid first.  ``sealed`` is the seed of test tasks that are played once, with
     ``sealed=true``.

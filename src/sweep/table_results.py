@@ -12,14 +12,12 @@ from typing import Any
 from ..runs.files import RunDirectoryError
 from ..runs.index import is_run
 from ..runs.run import RunReader
-from .claims import Claim
-from .measures import MEASURES, measures_of
+from .claims import Claim, judge
 from .plan import TablePlan
-from .rows import TableRow, estimated
+from .rows import MEASURES, TableRow, estimated, measures_of
 from .summary import lines_of, naming, read_summary
 from .table_file import PlayedTeam, PublishedRow, Scale, TableFile
 from .teams import Cell, cells_of, team_rows
-from .verdicts import judge
 
 APPEARS, ABSENT, UNDECIDED, UNTESTED = "appears", "does not appear", "undecided", "not tested"
 VERDICTS = {"met": APPEARS, "not met": ABSENT}
@@ -115,7 +113,7 @@ class TableResults:
         return result | {"why": reason or ("" if result["n"] else "no run is finished")}
 
     def verdicts(self) -> list[TableRow]:
-        """One row per claim, part and variant, as of a sweep (:func:`.verdicts.judge`), corrected over all of them;
+        """One row per claim, part and variant, as of a sweep (:func:`.claims.judge`), corrected over all of them;
         ``verdict`` is one of :data:`APPEARS`, :data:`ABSENT`, :data:`UNDECIDED` and :data:`UNTESTED`.
         """
         parts = self.table.parts_at(self.scale)

@@ -9,9 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .curve import Budgets
-from .measures import MEASURES, METRICS, READINGS
-from .rows import NESTED, TableRow
+from .outcomes import Budgets
+from .rows import MEASURES, METRICS, NESTED, READINGS, TableRow
 
 GROUP = ("setting", "variant")
 READ = "Read off the learning curves (validation tasks) at the largest budgets that all of these runs reach"

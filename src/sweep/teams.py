@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.run import RunReader
-from .measures import METRICS
 from .outcomes import Outcomes, combined
-from .plan import PartPlan
-from .rows import SweepJob, TableRow
-from .stored import StoredRun, stored_cells
+from .plan import EVALUATION, PartPlan
+from .rows import METRICS, SweepJob, TableRow
+from .summary import StoredRun, stored_cells
 from .table_file import PLACES, PlayedTeam
-from .team_checks import EVALUATION
 
 Evaluate = Callable[[Sequence[Sequence[str]]], Generator[Outcomes]]
 """Plays the evaluations of these keys of ``troupe eval``, or finds them finished; their outcomes come in order."""

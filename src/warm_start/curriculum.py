@@ -13,11 +13,11 @@ from ..envs.code.micro import MicroCode
 from ..envs.code.micro_programs import vocabulary as code_vocabulary
 from ..envs.code_collab import MicroCollab
 from ..envs.code_collab.micro import vocabulary as code_collab_vocabulary
-from ..envs.couplet.lines import vocabulary as couplet_vocabulary
 from ..envs.couplet.world import Couplet
+from ..envs.couplet.world import vocabulary as couplet_vocabulary
 from ..envs.delegation import Delegation
 from ..envs.delegation.world import words as delegation_words
-from ..envs.grid.notation import vocabulary as grid_vocabulary
+from ..envs.grid.board import vocabulary as grid_vocabulary
 from ..envs.grid.plan_path import PlanPath
 from ..envs.grid.sokoban import Sokoban
 from ..envs.grid.sudoku import Sudoku
@@ -131,7 +131,7 @@ def _signalling_variant(world: Any, rng: Random) -> TeamEnv:
     return world(length=rng.randint(3, 8))
 
 
-def _sudoku_variant(world: Any, rng: Random) -> TeamEnv:
+def _pair_variant(world: Any, rng: Random) -> TeamEnv:
     """Mostly a pair, sometimes one agent."""
     return world(team="pair" if rng.random() < 0.7 else "solo")
 
@@ -139,11 +139,6 @@ def _sudoku_variant(world: Any, rng: Random) -> TeamEnv:
 def _writing_variant(world: Any, rng: Random) -> TeamEnv:
     """One turn or two, mostly a pair, sometimes one agent."""
     return world(horizon=rng.choice((1, 2)), team="pair" if rng.random() < 0.7 else "solo")
-
-
-def _search_variant(world: Any, rng: Random) -> TeamEnv:
-    """Mostly a pair, sometimes one agent."""
-    return world(team="pair" if rng.random() < 0.7 else "solo")
 
 
 def _delegation_variant(world: Any, rng: Random) -> TeamEnv:
@@ -212,7 +207,7 @@ CURRICULA = {
     ),
     "laptop_sudoku": Curriculum(
         worlds=(Sudoku,),
-        variant=_sudoku_variant,
+        variant=_pair_variant,
         words=(*sudoku_vocabulary(4), Sudoku.name),
         recipe=Recipe(hidden=96, layers=4, stable_steps=450, decay_steps=220, flawed_steps=100),
     ),
@@ -251,7 +246,7 @@ CURRICULA = {
     ),
     "laptop_search": Curriculum(
         worlds=(FactSearch,),
-        variant=_search_variant,
+        variant=_pair_variant,
         words=search_words(),
         recipe=Recipe(
             hidden=64,

@@ -23,7 +23,7 @@ from troupe.loop import TrainLoop
 from troupe.runs.files import FORMAT, FORMAT_KEY
 from troupe.runs.index import find_runs
 from troupe.runs.lock import Lock
-from troupe.sweep.stored import stored_runs
+from troupe.sweep.summary import stored_runs
 
 from ..processes import alive, below
 
@@ -333,7 +333,7 @@ def test_a_worker_whose_sweep_ended_before_its_job_begins_does_nothing() -> None
     worker = [
         "import os, time",
         "from pathlib import Path",
-        "from troupe.sweep.parent import ending_with",
+        "from troupe.sweep.job import ending_with",
         "if os.fork():",
         "    os.wait()",
         "sweep = os.getppid()",

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from troupe.cluster.weights import packed, unpacked
+from troupe.cluster.actors import packed, unpacked
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])

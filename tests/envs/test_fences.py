@@ -2,8 +2,7 @@
 
 import pytest
 
-from troupe.envs.fences import fenced_blocks, in_fence, last_program
-from troupe.envs.thoughts import spoken
+from troupe.envs.fences import fenced_blocks, in_fence, last_program, spoken
 
 
 def test_a_fence_within_a_line_closes_nothing() -> None:

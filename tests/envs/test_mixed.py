@@ -94,7 +94,7 @@ async def test_an_episode_is_played_in_one_world() -> None:
     assert (world.turn, fork.turn) == (1, 0)
     assert world.state_key() != fork.state_key()
     # Nobody moved; the world's name is in it.
-    assert world.anchor_key("tool") == fork.anchor_key("tool") != world._world.anchor_key("tool")
+    assert world.anchor_key("tool") == fork.anchor_key("tool") != world.world.anchor_key("tool")
     world.reset(tasks["boxes"])
     assert world.observe("tool")[0]["content"] == "tool sokoban"
     assert fork.observe("tool")[0]["content"] == "tool plan_path"

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from troupe.envs.orders import stages_of
+from troupe.envs.turns import stages_of
 
 
 def test_stages() -> None:

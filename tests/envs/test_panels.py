@@ -7,8 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.text import Text
 
-from troupe.envs.drawing import MOST_BYTES, SVG, check_svg
-from troupe.envs.panels import COLUMNS, LEFT_OUT, LINES_IN_ALL, Panel, draw_panels, markup, tone_of
+from troupe.envs.drawing import (
+    COLUMNS,
+    LEFT_OUT,
+    LINES_IN_ALL,
+    MOST_BYTES,
+    SVG,
+    Panel,
+    check_svg,
+    draw_panels,
+    markup,
+    tone_of,
+)
 
 NASTY = ["[bold]x[/bold]", r"\[b]", r"\\[ x \\]", "[/]", ":heart: a[1:2:3]", "[a:smile:]", "end\\", "[link=x]", "[[/b]"]
 

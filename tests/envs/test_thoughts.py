@@ -2,7 +2,7 @@
 
 import pytest
 
-from troupe.envs.thoughts import spoken
+from troupe.envs.fences import spoken
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,10 @@ from troupe.envs.code import Code, MicroCode
 from troupe.envs.code.micro_programs import Program
 from troupe.envs.code.problem import Check, Problem
 from troupe.envs.code_collab import CodeCollab, MicroCollab
-from troupe.envs.couplet.lines import Half
-from troupe.envs.couplet.world import Couplet
-from troupe.envs.drawing import SVG, check_svg
+from troupe.envs.couplet.world import Couplet, Half
+from troupe.envs.drawing import COLOURS, SVG, check_svg
 from troupe.envs.math.arithmetic import Arithmetic
 from troupe.envs.math.ensemble import Ensemble
-from troupe.envs.panels import COLOURS
 from troupe.envs.search import FactSearch, QuestionSearch
 from troupe.envs.search.index import Index, Passage
 from troupe.envs.signalling.world import Signalling

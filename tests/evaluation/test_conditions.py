@@ -17,9 +17,9 @@ from troupe.evaluation.conditions import (
 from troupe.evaluation.episodes import PolicyActor
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Sampling
+from troupe.rollout.engines.requests import derive
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
-from troupe.rollout.seeds import derive
 
 
 def test_worlds_are_every_combination_of_listed_values() -> None:

@@ -15,10 +15,9 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
 from troupe.models.bases.tiny import build_model, build_tokenizer
-from troupe.models.learning.norms import keep_float64
-from troupe.models.learning.policy import PolicyModule
+from troupe.models.learning.policy import PolicyModule, keep_float64
+from troupe.models.learning.settings import UpdateSettings
 from troupe.models.learning.train_config import PolicyTrainConfig
-from troupe.models.learning.update_settings import UpdateSettings
 from troupe.models.pools.pool import Policy, Pool
 
 Groups = list[list[Sample]]

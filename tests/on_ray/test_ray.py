@@ -23,7 +23,7 @@ from troupe.cluster.execution import Execution, ResourceMap, Resources
 from troupe.loop import TrainLoop
 from troupe.models.learning.critic import ValueSample
 from troupe.models.learning.ranks import Ranks
-from troupe.models.pools.ray_processes import RayProcesses
+from troupe.models.pools.processes import RayProcesses
 from troupe.models.pools.remote import RemoteCritic, RemotePool, update
 from troupe.rollout.engines.vllm.launch import environment
 from troupe.rollout.engines.vllm.placement import Placement

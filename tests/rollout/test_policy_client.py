@@ -11,14 +11,13 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.base import WorldFailure
-from troupe.envs.grid.notation import vocabulary
+from troupe.envs.grid.board import vocabulary
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.history import WithHistory
 from troupe.envs.math.questions import MathQuestions
 from troupe.experience import Message, Request, Sampling, Task
 from troupe.models.bases.loading import load_tokenizer
-from troupe.rollout.chat_codec import ChatCodec
-from troupe.rollout.chat_markers import MARKERS
+from troupe.rollout.chat_codec import MARKERS, ChatCodec
 from troupe.rollout.engines.base import ContextExceededError
 from troupe.rollout.engines.remote.engine import RemoteEngine
 from troupe.rollout.engines.remote.settings import RemoteSettings

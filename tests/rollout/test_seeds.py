@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from troupe.rollout.seeds import derive
+from troupe.rollout.engines.requests import derive
 
 texts = st.text(st.characters(exclude_categories=["C"]))  # task ids and agents have no control characters
 parts = st.lists(st.one_of(st.integers(), texts), max_size=5).map(tuple)

@@ -17,7 +17,7 @@ from troupe.models.bases import loading
 from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.models.learning import adapters
 from troupe.models.learning.adapters import attach, export, parameters
-from troupe.models.learning.lora_settings import LoraSettings
+from troupe.models.learning.settings import LoraSettings
 from troupe.rollout.playing import gather
 from troupe.setup.actors import ActorFactory
 from troupe.setup.evaluation import run_conditions

@@ -143,7 +143,7 @@ def test_the_cluster_of_a_stored_run_is_not_asked(composed: Callable[..., Any], 
 def test_a_local_run_does_not_import_ray() -> None:
     code = (
         "import sys; sys.modules['ray'] = None; import troupe.cli.train, troupe.setup.assembly;"
-        "import troupe.models.pools.ray_processes; print('ok')"
+        "import troupe.models.pools.processes; print('ok')"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "ok\n"

@@ -16,8 +16,7 @@ from troupe.errors import ConfigError
 from troupe.experience import Task
 from troupe.rollout.playing import advance, naming, prompt_of
 from troupe.setup.command_line import fail, fail_or_raise
-from troupe.setup.instantiation import instantiated
-from troupe.setup.messages import MOST, notice, own_error
+from troupe.setup.instantiation import MOST, instantiated, notice, own_error
 
 WORLD = """
 from troupe.envs.turns import TurnTakingWorld
@@ -116,7 +115,7 @@ def test_what_takes_long_is_said() -> None:
             messages.append(record.getMessage())
             said.set()
 
-    logger, handler = logging.getLogger("troupe.setup.messages"), Handler()
+    logger, handler = logging.getLogger("troupe.setup.instantiation"), Handler()
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

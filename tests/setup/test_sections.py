@@ -34,7 +34,7 @@ def read(composed: Callable[..., DictConfig]) -> Read:
 
 def test_a_run_is_typed_to_the_depth_that_is_its_own(read: Read) -> None:
     run = read("loop.iterations=7", "policies.tool.sampling.train.stop=[x]", "algorithm.update.epochs=2")
-    assert run.loop.settings.iterations == 7 and run.loop.checkpoint.every == 10
+    assert run.loop.iterations == 7 and run.loop.checkpoint.every == 10
     assert run.policies["tool"].sampling.train == Sampling(max_tokens=40, stop=("x",))
     assert run.algorithm.update.epochs == 2 and run.seed == 0
     assert run.env["_target_"].endswith("Sokoban")

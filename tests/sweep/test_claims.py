@@ -7,8 +7,7 @@ import pytest
 
 from troupe.errors import ConfigError
 from troupe.sweep.claims import Claim
-from troupe.sweep.sweep_file import SweepFile
-from troupe.sweep.yaml_file import typed
+from troupe.sweep.sweep_file import SweepFile, typed
 
 CLAIM: dict[str, Any] = {"claim": "a beats b", "setting": "a", "over": "b", "at_least": 0.05, "low_above": 0.0}
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from troupe.sweep.cost import cost_text, hours_of
-from troupe.sweep.stored import stored_runs
+from troupe.sweep.record import cost_text, hours_of
+from troupe.sweep.summary import stored_runs
 
 SUMMARY = Path(__file__).parents[2] / "docs/results/reproduction/turns_laptop.jsonl"
 

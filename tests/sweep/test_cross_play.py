@@ -7,10 +7,9 @@ import pytest
 
 from troupe.errors import ConfigError
 from troupe.sweep.cross_play import csv_rows, matrices
-from troupe.sweep.measures import COSTS, MEASURES, METRICS
 from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.page import table_page
-from troupe.sweep.rows import TableRow
+from troupe.sweep.rows import COSTS, MEASURES, METRICS, TableRow
 from troupe.sweep.table_file import SILENT, PlayedTeam, TableFile, cross_name
 from troupe.sweep.table_results import TableResults
 from troupe.sweep.teams import Cell, places_of

@@ -10,8 +10,19 @@ from hypothesis import strategies as st
 
 from troupe.evaluation.statistics import DIFFERENCE
 from troupe.runs.run import RunReader
-from troupe.sweep.curve import Point, area, common_budgets, completions_to, curve_of, value_at, with_readings
-from troupe.sweep.outcomes import Outcomes, combined, difference_over_seeds, mean_over_seeds
+from troupe.sweep.outcomes import (
+    Outcomes,
+    Point,
+    area,
+    combined,
+    common_budgets,
+    completions_to,
+    curve_of,
+    difference_over_seeds,
+    mean_over_seeds,
+    value_at,
+    with_readings,
+)
 
 
 def point(iteration: int, *values: float | None) -> Point:

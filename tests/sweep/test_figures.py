@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from troupe.sweep.cross_play import pairings
-from troupe.sweep.curve import Curve, Point
-from troupe.sweep.outcomes import Outcomes
+from troupe.sweep.outcomes import Curve, Outcomes, Point
 from troupe.sweep.page import write_tables
 from troupe.sweep.summary import SweepSummary
 from troupe.sweep.table_results import TableResults

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from troupe.runs.run import RunReader
-from troupe.sweep.claims import Claim
-from troupe.sweep.measures import MEASURES, measures_of, standardised
-from troupe.sweep.verdicts import judge
+from troupe.sweep.claims import Claim, judge
+from troupe.sweep.rows import MEASURES, measures_of, standardised
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import yaml
 from hydra import compose, initialize_config_module
 from hydra.core.hydra_config import HydraConfig
 
-from troupe.envs.code_collab.reward import POINTS
+from troupe.envs.code_collab.feedback import POINTS
 from troupe.errors import ConfigError
 from troupe.setup.composition import configurations
 from troupe.sweep.options import Options

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from troupe.runs.files import RunDirectoryError
-from troupe.sweep.curve import with_readings
+from troupe.sweep.outcomes import with_readings
 from troupe.sweep.page import sweep_page, write_tables
+from troupe.sweep.plan import choices
 from troupe.sweep.record import SweepRecord, error_file
 from troupe.sweep.rows import TableRow
-from troupe.sweep.stored import stored_runs
-from troupe.sweep.summary import SweepSummary
-from troupe.sweep.tuning import choices
+from troupe.sweep.summary import SweepSummary, stored_runs
 
 Store = Callable[..., Path]
 

@@ -11,9 +11,9 @@ import pytest
 
 from troupe.runs.files import RunDirectoryError
 from troupe.sweep.page import sweep_page, write_tables
+from troupe.sweep.plan import choices
 from troupe.sweep.record import SweepRecord
 from troupe.sweep.summary import SweepSummary
-from troupe.sweep.tuning import choices
 
 ROOT = Path(__file__).parents[2]
 

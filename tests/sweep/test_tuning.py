@@ -3,10 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-from troupe.sweep.curve import Point
-from troupe.sweep.outcomes import Outcomes
+from troupe.sweep.outcomes import Outcomes, Point
+from troupe.sweep.plan import choices
 from troupe.sweep.rows import SweepJob
-from troupe.sweep.tuning import choices
 
 GRID = {"lr": [0.1, 0.2, 0.3]}
 

@@ -4,12 +4,9 @@ from typing import Any
 
 import pytest
 
-from troupe.sweep.claims import Claim, claim_entries
-from troupe.sweep.curve import Point
-from troupe.sweep.measures import METRICS
-from troupe.sweep.outcomes import Outcomes
-from troupe.sweep.rows import TableRow
-from troupe.sweep.verdicts import judge
+from troupe.sweep.claims import Claim, claim_entries, judge
+from troupe.sweep.outcomes import Outcomes, Point
+from troupe.sweep.rows import METRICS, TableRow
 
 CLAIM: dict[str, Any] = {"claim": "a beats b", "setting": "a", "over": "b", "at_least": 0.05, "low_above": 0.0}
 

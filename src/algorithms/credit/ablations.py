@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from statistics import fmean
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from ...experience import Candidate, Episode, Node, Weighting
-from .base import Baseline, GroupRelative, Share
+from ...experience import Candidate, Episode, Node
+from .base import GroupRelative, Share
 from .grpo import episode_return
 from .tree_grpo import candidates_of, leaves
 
@@ -34,12 +34,9 @@ class KeyedGroups(GroupRelative):
         *,
         by: Sequence[str],
         value: MessageValue = "reward",
-        baseline: Baseline = "mean",
-        normalise: bool = True,
-        std_floor: float = 1e-6,
-        weight: Weighting = "message",
+        **common: Any,
     ) -> None:
-        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
+        super().__init__(**common)
         if unknown := [name for name in by if name not in ("agent", "turn")]:
             raise ValueError(f"algorithm.credit.by may hold agent and turn, got {', '.join(map(str, unknown))}")
         if value not in get_args(MessageValue):

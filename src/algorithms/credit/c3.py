@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...experience import Weighting
+from typing import Any
+
 from .at_grpo import AtGrpo
 from .base import Baseline
 
@@ -22,7 +23,6 @@ class C3(AtGrpo):
         *,
         baseline: Baseline = "leave_one_out",
         normalise: bool = False,
-        std_floor: float = 1e-6,
-        weight: Weighting = "message",
+        **common: Any,
     ) -> None:
-        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
+        super().__init__(baseline=baseline, normalise=normalise, **common)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from ...experience import Episode, Weighting
-from .base import Baseline, Share
+from ...experience import Episode
+from .base import Share
 from .chains import nodes_by_step, turn_ends
 from .grpo import Grpo, episode_return
 
@@ -35,12 +35,9 @@ class Gigpo(Grpo):
         gamma: float = 0.95,
         alpha: float = 1.0,
         anchor: Anchor = "view",
-        baseline: Baseline = "mean",
-        normalise: bool = True,
-        std_floor: float = 1e-6,
-        weight: Weighting = "message",
+        **common: Any,
     ) -> None:
-        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
+        super().__init__(**common)
         if omega < 0 or not 0 <= gamma <= 1:
             raise ValueError(f"algorithm.credit: omega must be >= 0 and gamma in [0, 1], got {omega} and {gamma}")
         if anchor not in get_args(Anchor):

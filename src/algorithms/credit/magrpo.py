@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from statistics import fmean
+from typing import Any
 
 from ...experience import Episode, JointAction, Node, Weighting
-from .base import Baseline, GroupRelative, Share
+from .base import GroupRelative, Share
 from .checks import CreditError
 
 
@@ -33,12 +34,11 @@ class Magrpo(GroupRelative):
         self,
         *,
         gamma: float = 1.0,
-        baseline: Baseline = "mean",
         normalise: bool = False,
-        std_floor: float = 1e-6,
         weight: Weighting = "episode",
+        **common: Any,
     ) -> None:
-        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
+        super().__init__(normalise=normalise, weight=weight, **common)
         if not 0 <= gamma <= 1:
             raise ValueError(f"algorithm.credit.gamma must be in [0, 1], got {gamma}")
         self.gamma = gamma

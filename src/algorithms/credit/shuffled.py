@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any
 
-from ...experience import Episode, Weighting
+from ...experience import Episode
 from .at_grpo import AtGrpo
-from .base import Baseline, CreditRule
+from .base import CreditRule
 from .magrpo import Magrpo
 
 
@@ -19,8 +19,8 @@ class Shuffled(CreditRule):
     metric that still rises is not learnt from rewards.
     """
 
-    def __init__(self, *, seed: int, **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(self, *, seed: int = 0, **common: Any) -> None:
+        super().__init__(**common)
         self._rng = Random(f"shuffled/{seed}")
 
     def state_dict(self) -> dict[str, Any]:
@@ -43,31 +43,6 @@ class Shuffled(CreditRule):
 class ShuffledAtGrpo(Shuffled, AtGrpo):
     """AT-GRPO's advantages, permuted."""
 
-    def __init__(
-        self,
-        *,
-        baseline: Baseline = "mean",
-        normalise: bool = True,
-        std_floor: float = 1e-6,
-        weight: Weighting = "message",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(seed=seed, baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
-
 
 class ShuffledMagrpo(Shuffled, Magrpo):
     """MAGRPO's advantages, permuted."""
-
-    def __init__(
-        self,
-        *,
-        gamma: float = 1.0,
-        baseline: Baseline = "mean",
-        normalise: bool = False,
-        std_floor: float = 1e-6,
-        weight: Weighting = "episode",
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            seed=seed, gamma=gamma, baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight
-        )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ...experience import Candidate, Episode, JointAction, Node, Outcome, Weighting
-from .base import Baseline, GroupRelative, Share
+from .base import GroupRelative, Share
 
 LeafValue = Literal["success", "team_return"]
 
@@ -29,12 +29,10 @@ class TreeGrpo(GroupRelative):
         self,
         *,
         value: LeafValue = "success",
-        baseline: Baseline = "mean",
-        normalise: bool = True,
-        std_floor: float = 1e-6,
         weight: Weighting = "episode",
+        **common: Any,
     ) -> None:
-        super().__init__(baseline=baseline, normalise=normalise, std_floor=std_floor, weight=weight)
+        super().__init__(weight=weight, **common)
         if value not in get_args(LeafValue):
             raise ValueError(f"algorithm.credit.value must be {' or '.join(get_args(LeafValue))}, got {value}")
         self.value = value

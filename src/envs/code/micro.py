@@ -12,20 +12,35 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from random import Random
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ...experience import Message, Split, Task
 from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_values
 from ..base import Skill
 from ..checks import check_choice
 from ..execution import Executor
-from ..splits import content_digest, split_of
-from ..task_sampling import sample_tasks
-from ..tool_calls import ToolFormat, text_tool
+from ..splits import content_digest, sample_tasks, split_of
+from ..tool_calls import text_tool
 from ..turns import chat
-from .micro_demonstrations import demonstrate_program, demonstrate_tests, passes
-from .micro_notation import format_row, format_tests, parse_row, read_expression, read_tests
-from .micro_programs import HELD_OUT, HIDDEN, INPUTS, LARGEST_OUTPUT, NAMES, OPERATORS, SMALLEST_OUTPUT, Program, Row
+from .micro_programs import (
+    HELD_OUT,
+    HIDDEN,
+    INPUTS,
+    LARGEST_OUTPUT,
+    NAMES,
+    OPERATORS,
+    SMALLEST_OUTPUT,
+    Program,
+    Row,
+    demonstrate_program,
+    demonstrate_tests,
+    format_row,
+    format_tests,
+    parse_row,
+    passes,
+    read_expression,
+    read_tests,
+)
 from .problem import Check, CheckResult, Suite
 from .world import CODER, SOLO, TESTER, CodeWorld, Order
 
@@ -66,23 +81,15 @@ class MicroCode(CodeWorld):
         *,
         horizon: int = 2,
         order: Order = "sequential",
-        team: Literal["pair", "solo"] = "pair",
         max_tests: int = 2,
         local_share: float = 0.2,
         split: SplitBy = "function",
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
         check_choice(self.name, "split", split, get_args(SplitBy))
         execution = Executor(sandbox, LIMITS, CACHED_RESULTS)
-        super().__init__(
-            execution,
-            horizon=horizon,
-            order=order,
-            team=team,
-            max_tests=max_tests,
-            local_share=local_share,
-            tools=tools,
-        )
+        own: dict[str, Any] = {"horizon": horizon, "order": order, "max_tests": max_tests, "local_share": local_share}
+        super().__init__(execution, **own, **common)
         self.split_by = split
         self._goal = Program(("a", "b", "c"), ("+", "+"), True)
 
@@ -169,7 +176,7 @@ class MicroCode(CodeWorld):
     # ---- demonstrations -------------------------------------------------------------------------------------------
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        """See :mod:`.micro_demonstrations`.  An expert alone writes the program that it sees."""
+        """See :mod:`.micro_programs`.  An expert alone writes the program that it sees."""
         if agent == TESTER:
             return demonstrate_tests(self._goal, self.max_tests, rng, skill)
         if agent == SOLO and skill == "expert":

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any
 
 from ...experience import Message, Split, Task
 from ...sandbox import Limits, Sandbox
 from ..datasets import DataSplits
 from ..execution import Executor
-from ..tool_calls import ToolFormat, fenced, text_tool
-from .answers import read_program, read_tests
+from ..tool_calls import fenced, text_tool
 from .problem import Check, CheckResult, Problem, Suite
 from .problem_set import ProblemSet
 from .prompts import prompt
-from .running import Runner
+from .running import Runner, read_program, read_tests
 from .world import CodeWorld, Order
 
 CACHED_RESULTS = 1024
@@ -40,23 +39,15 @@ class Code(CodeWorld):
         *,
         horizon: int = 4,
         order: Order = "simultaneous",
-        team: Literal["pair", "solo"] = "pair",
         max_tests: int = 1,
         cpu_s: float = 10.0,
         stop_after_timeout: bool = False,
         local_share: float = 1.0,
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
         execution = Executor(sandbox, Limits(cpu_s=cpu_s), CACHED_RESULTS)
-        super().__init__(
-            execution,
-            horizon=horizon,
-            order=order,
-            team=team,
-            max_tests=max_tests,
-            local_share=local_share,
-            tools=tools,
-        )
+        own: dict[str, Any] = {"horizon": horizon, "order": order, "max_tests": max_tests, "local_share": local_share}
+        super().__init__(execution, **own, **common)
         self.data = data
         self.runner = Runner(self.execution, 1 if stop_after_timeout else None)
         self._problem = _NOTHING

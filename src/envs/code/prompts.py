@@ -8,8 +8,8 @@ from typing import Final
 from ...experience import Message
 from ..fences import in_fence
 from ..turns import chat
-from .answers import INPUT, OUTPUT
 from .problem import Check, CheckResult, Problem
+from .running import INPUT, OUTPUT
 
 ROLES: Final = {
     "coder": "You are the programmer of a team of two. Your team-mate, the tester, writes tests for your program.",

@@ -6,12 +6,15 @@ calls; the program, which answers these calls; the script with the answers, as d
 since the sandbox seeds ``random``; a script that makes other calls fails the program.  A script that the reference
 solution fails when it is played as a program is broken: one that expects exceptions, changed arguments, or objects that
 are no plain values.
+
+Reads the messages of large models: a program in a fenced block, tests as data.  Nothing here is run.
 """
 
 from __future__ import annotations
 
 import ast
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 from itertools import takewhile
@@ -19,9 +22,10 @@ from typing import Any, Final
 
 from ...sandbox import NO_VALUE, Call, Job, Result, Verdict, parse_value
 from ..execution import Executor
+from ..fences import fenced_blocks, last_program
 from ..judging import guarded
 from .comparison import same_numbers, shown
-from .problem import Check, CheckResult, Problem, Suite, normalize, parse_python
+from .problem import Check, CheckResult, Problem, Suite, contradictory, normalize, parse_python
 
 log = logging.getLogger(__name__)
 
@@ -243,3 +247,49 @@ def _same_words(words: list[str], others: list[str], tolerance: float) -> bool:
 def json_value(text: str) -> Any:
     """JSON of a message, as data; :data:`~troupe.sandbox.NO_VALUE` where it is none."""
     return parse_value(text.encode("utf-8", "replace"))
+
+
+MAX_PROGRAM_CHARS: Final = 1 << 16
+MAX_TEST_CHARS: Final = 10_000
+"""Of the input, and of the output, of a test."""
+
+INPUT, OUTPUT = "**Test Input:**", "**Test Output:**"
+
+
+def read_program(text: str) -> str | None:
+    """The program of a message (:func:`..fences.last_program`); None where it is absent, empty or too long."""
+    program = last_program(text)
+    if program is None or not program.strip() or len(program) > MAX_PROGRAM_CHARS:
+        return None
+    return program if "\0" not in program else None
+
+
+def read_tests(text: str, max_tests: int, *, calls: bool) -> Suite | None:
+    """The tests of a message: each a fenced block after ``**Test Input:**`` and one after ``**Test Output:**``.
+
+    With ``calls`` the first holds the JSON of a list of arguments, the second that of a value.  None where there are
+    none, or more than ``max_tests``, or one cannot be read, or they contradict each other.  Tests of standard input
+    that differ in blanks alone are one.
+    """
+    tests: dict[Check, Check] = {}
+    for part in text.split(INPUT)[1:]:
+        before, mark, after = part.partition(OUTPUT)
+        inputs, outputs = fenced_blocks(before), fenced_blocks(after)
+        if not mark or not inputs or not outputs:
+            return None
+        check = _check(inputs[0][1], outputs[0][1], calls)
+        if check is None:
+            return None
+        tests.setdefault(check if calls else check.normalized, check)
+    return tuple(tests.values()) if 0 < len(tests) <= max_tests and not contradictory(tuple(tests)) else None
+
+
+def _check(text: str, expected: str, calls: bool) -> Check | None:
+    if len(text) > MAX_TEST_CHARS or len(expected) > MAX_TEST_CHARS or "\0" in text:
+        return None
+    if not calls:
+        return Check(text, expected)
+    arguments, value = json_value(text), json_value(expected)
+    if not isinstance(arguments, list) or value is NO_VALUE:
+        return None
+    return Check(json.dumps(arguments), json.dumps(value))

@@ -23,10 +23,9 @@ from typing import ClassVar, Literal, get_args
 
 from ..base import StepResult
 from ..checks import check_at_least, check_choice, check_fraction
-from ..drawing import Drawing
+from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..execution import Executor
 from ..judging import guarded
-from ..panels import Panel, draw_panels, tone_of
 from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld
 from .problem import Check, CheckResult, Suite
@@ -58,7 +57,7 @@ class CodeWorld(TurnTakingWorld):
         *,
         horizon: int,
         order: Order,
-        team: Literal["pair", "solo"],
+        team: Literal["pair", "solo"] = "pair",
         max_tests: int,
         local_share: float,
         tools: ToolFormat | None = None,

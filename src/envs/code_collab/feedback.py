@@ -7,18 +7,64 @@
 - ``expert``: as plain, with the edits that another model proposes (:mod:`.expert`), or, of three steps, a script.
 
 The tests in the feedback are the first ``feedback_tests``, as published 1; 0: all; below 0: the last.
+
+The reward of MAGRPO's code collaboration (arXiv 2508.04652; constants of its code): 4 points at most.
+
+Four levels; the first that fails ends the judgement:
+
+1. structure: 0.4 for an ``aux`` and 0.6 for a main function that return a value; without the main function, no more;
+2. syntax: 0.5 if the program of both is Python;
+3. tests: 1 times the share of tests that pass;
+4. cooperation, if a test passes and there is an ``aux``: 0.5 if main calls it, 1 more if main is no thin wrapper of it,
+   0.5 less if the value of a call is ignored.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..code.problem import CheckResult
+from ..drawing import Panel, tone_of
 from .functions import AUX, has_return
-from .reward import CodeScore
-from .schemes import Schemes
-from .usage import Usage
+from .usage import Schemes, Usage
+
+POINTS = 4.0
+"""The highest score."""
+
+UsageRule = Literal["statement", "dataflow"]
+"""When the value of a call counts as ignored.  ``statement``, as published: the call is a statement of its own.
+``dataflow``: also where the value goes to a variable that nothing reads; here ``map(aux, xs)`` is a call, too."""
+
+
+@dataclass(frozen=True)
+class CodeScore:
+    """The points of a program by level."""
+
+    structure: float = 0.0
+    syntax: float = 0.0
+    tests: float = 0.0
+    cooperation: float = 0.0
+
+    @property
+    def points(self) -> float:
+        """In [0, 4]."""
+        return self.structure + self.syntax + self.tests + self.cooperation
+
+
+def structure_points(aux: str, main: str, entry: str) -> float:
+    """Level 1; ``aux`` and ``main`` are the sources of the functions, empty where there is none."""
+    return 0.4 * has_return(aux, AUX) + 0.6 * has_return(main, entry)
+
+
+def cooperation_points(use: Usage, rule: UsageRule) -> float:
+    """Level 4 of a program that passes a test; in [0, 1.5]."""
+    if not (use.called or (rule == "dataflow" and use.passed)):
+        return 0.0
+    ignored = use.ignored or (rule == "dataflow" and use.unread)
+    return 0.5 + (not use.wrapper) - 0.5 * ignored
+
 
 Feedback = Literal["plain", "passed", "level_passed", "level_feedback", "expert"]
 
@@ -98,3 +144,28 @@ def _use(report: Report) -> str:
     if not (report.usage.called or report.usage.passed):
         return "main does not call it"
     return "called, but its value is not used" if report.usage.ignored or report.usage.unread else "called and used"
+
+
+UNREADABLE = "none could be read"
+MOST_FAILURES = 3
+"""Tests that failed, of which a drawing tells the values."""
+
+
+def draft_panels(functions: Mapping[str, str]) -> list[Panel]:
+    """Functions that are not judged."""
+    return [Panel(f"{agent}, not judged", source or UNREADABLE) for agent, source in functions.items()]
+
+
+def report_panels(report: Report) -> list[Panel]:
+    """The functions of a judged program, and the judgement."""
+    score, passed = report.score, sum(result.passed for result in report.results)
+    lines = [
+        f"structure {score.structure:g} of 1",
+        f"syntax {score.syntax:g} of 0.5" + (f": {report.syntax_error}" if report.syntax_error else ""),
+        f"tests {passed} of {len(report.results)} passed" if report.results else "tests not run",
+        f"cooperation {score.cooperation:.3g} of 1.5",
+    ]
+    failures = [(test, result) for test, result in report.shown(0) if not result.passed]
+    lines += [f"failed: {test}, but it gave {result.output}" for test, result in failures[:MOST_FAILURES]]
+    verdict = Panel(f"{score.points:.3g} of {POINTS:g} points", "\n".join(lines), tone_of(score.points / POINTS))
+    return [Panel("aux", report.aux or UNREADABLE), Panel("main", report.main or UNREADABLE), verdict]

@@ -13,20 +13,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from random import Random
-from typing import Final, Literal
+from typing import Any, Final
 
 from ...experience import Message, Split, Task
 from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_values
 from ..base import Skill
 from ..code.problem import CheckResult
 from ..execution import Executor
-from ..orders import Order
-from ..splits import content_digest, split_of
-from ..task_sampling import sample_tasks
-from ..tool_calls import ToolFormat
+from ..splits import content_digest, sample_tasks, split_of
 from ..turns import chat
-from .feedback import Feedback, Report
-from .reward import UsageRule
+from .feedback import Report, UsageRule
 from .world import SOLO, CollabWorld, TurnReward
 
 MARK: Final = "|"
@@ -74,32 +70,19 @@ class MicroCollab(CollabWorld):
         self,
         sandbox: Sandbox,
         *,
-        horizon: int = 1,
-        team: Literal["pair", "solo"] = "pair",
-        order: Order = "simultaneous",
         turn_reward: TurnReward = "gain",
         usage: UsageRule = "dataflow",
         useful_aux: bool = True,
-        feedback: Feedback = "plain",
         feedback_tests: int = 0,
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            Executor(sandbox, LIMITS, CACHED_RESULTS),
-            horizon=horizon,
-            team=team,
-            order=order,
-            turn_reward=turn_reward,
-            usage=usage,
-            useful_aux=useful_aux,
-            feedback=feedback,
-            feedback_tests=feedback_tests,
-            tools=tools,
-        )
-        if feedback not in MODES:
+        own: dict[str, Any] = {"useful_aux": useful_aux, "feedback_tests": feedback_tests}
+        execution = Executor(sandbox, LIMITS, CACHED_RESULTS)
+        super().__init__(execution, turn_reward=turn_reward, usage=usage, **own, **common)
+        if self.feedback not in MODES:
             raise ValueError(
-                f"env.feedback={feedback} is for published problems; functions of three steps, the variant at laptop "
-                f"scale, have {', '.join(MODES)}"
+                f"env.feedback={self.feedback} is for published problems; functions of three steps, the variant at "
+                f"laptop scale, have {', '.join(MODES)}"
             )
         self._steps: tuple[Step, ...] = ()
 

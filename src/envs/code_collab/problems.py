@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Hashable, Sequence
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final
 
 from ...experience import Message, Split, Task
 from ...sandbox import Limits, PlainValue, Sandbox
@@ -15,11 +15,9 @@ from ..code.problem_set import ProblemSet
 from ..code.running import Runner
 from ..datasets import DataSplits
 from ..execution import Executor
-from ..orders import Order
-from ..tool_calls import ToolFormat
+from ..turns import Order
 from .expert import Edits, Expert, question
-from .feedback import Feedback, Report, feedback_lines
-from .reward import UsageRule
+from .feedback import Report, UsageRule, feedback_lines
 from .world import SOLO, CollabWorld, TurnReward, program_of
 
 MAX_TIMEOUTS: Final = 3
@@ -43,35 +41,22 @@ class CodeCollab(CollabWorld):
         sandbox: Sandbox,
         data: ProblemSet,
         *,
-        horizon: int = 1,
-        team: Literal["pair", "solo"] = "pair",
-        order: Order = "simultaneous",
         turn_reward: TurnReward = "points",
         usage: UsageRule = "statement",
         useful_aux: bool = False,
-        feedback: Feedback = "plain",
         feedback_tests: int = 1,
         expert: Expert | None = None,
         cpu_s: float = 10.0,
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            Executor(sandbox, Limits(cpu_s=cpu_s, idle_s=cpu_s), CACHED_RESULTS),
-            horizon=horizon,
-            team=team,
-            order=order,
-            turn_reward=turn_reward,
-            usage=usage,
-            useful_aux=useful_aux,
-            feedback=feedback,
-            feedback_tests=feedback_tests,
-            tools=tools,
-        )
-        if (feedback == "expert") != (expert is not None):
+        own: dict[str, Any] = {"useful_aux": useful_aux, "feedback_tests": feedback_tests}
+        execution = Executor(sandbox, Limits(cpu_s=cpu_s, idle_s=cpu_s), CACHED_RESULTS)
+        super().__init__(execution, turn_reward=turn_reward, usage=usage, **own, **common)
+        if (self.feedback == "expert") != (expert is not None):
             raise ValueError(
                 "env.feedback=expert asks a model: set env.expert with the url of its server and its name"
                 if expert is None
-                else f"env.expert is for env.feedback=expert, which is {feedback}"
+                else f"env.expert is for env.feedback=expert, which is {self.feedback}"
             )
         self.data, self.expert = data, expert
         self.runner = Runner(self.execution, MAX_TIMEOUTS)

@@ -1,8 +1,8 @@
 """Code collaboration (MAGRPO, arXiv 2508.04652): ``aux`` writes an auxiliary function, ``main`` that of the task.
 
 Both write at the same time, so that neither sees the other's function before it is written; main may call aux.  Of the
-publication's baselines there are two more orders, in which they see it.  The reward is joint, see :mod:`.reward`.  From
-the second turn on, each sees its own function of the turn before, with feedback (:mod:`.feedback`).
+publication's baselines there are two more orders, in which they see it.  The reward is joint.  From the second turn on,
+each sees its own function of the turn before, with feedback (:mod:`.feedback`, also for the reward).
 """
 
 from __future__ import annotations
@@ -16,20 +16,24 @@ from ...sandbox import PlainValue
 from ..base import StepResult
 from ..checks import check_choice
 from ..code.problem import CheckResult
-from ..drawing import Drawing
+from ..drawing import Drawing, Panel, draw_panels
 from ..execution import Executor
 from ..judging import guarded
-from ..orders import Order, stages_of
-from ..panels import Panel, draw_panels
 from ..tool_calls import Tool, ToolFormat, text_tool
-from ..turns import TurnTakingWorld
-from .drawing import draft_panels, report_panels
-from .feedback import Feedback, Report
-from .functions import AUX, function_in, parse, read_function
-from .reward import POINTS, CodeScore, UsageRule, cooperation_points, structure_points
-from .schemes import schemes
-from .stubs import NOTHING, as_in_first_call, parameter_stubs
-from .usage import usage
+from ..turns import Order, TurnTakingWorld, stages_of
+from .feedback import (
+    POINTS,
+    CodeScore,
+    Feedback,
+    Report,
+    UsageRule,
+    cooperation_points,
+    draft_panels,
+    report_panels,
+    structure_points,
+)
+from .functions import AUX, NOTHING, as_in_first_call, function_in, parameter_stubs, parse, read_function
+from .usage import schemes, usage
 
 AGENTS: Final = ("aux", "main")
 SOLO: Final = "solo"
@@ -42,12 +46,12 @@ class CollabWorld(TurnTakingWorld):
 
     ``turn_reward``: ``points``, as published, are those of each turn; ``gain`` is how much they exceed the best of the
     episode before, so that an episode earns 4 at most; it then ends with 4 points.  ``usage``: when the value of a call
-    of aux counts as ignored, see :data:`.reward.UsageRule`.  ``useful_aux`` is not the publication's: the points for
+    of aux counts as ignored, see :data:`.feedback.UsageRule`.  ``useful_aux`` is not the publication's: the points for
     cooperation are multiplied by the share of the passed tests that fail with a stub in place of aux, the best of
-    nothing, each of its arguments, and its own answer to its first call (:mod:`.stubs`).  ``feedback``: what the agents
-    see after a turn; ``feedback_tests``: how many tests it is about, see :mod:`.feedback`.
+    nothing, each of its arguments, and its own answer to its first call (:mod:`.functions`).  ``feedback``: what the
+    agents see after a turn; ``feedback_tests``: how many tests it is about, see :mod:`.feedback`.
 
-    ``order``: as published ``simultaneous``; see :data:`~troupe.envs.orders.Order` for those of its baselines.
+    ``order``: as published ``simultaneous``; see :data:`~troupe.envs.turns.Order` for those of its baselines.
 
     An episode is a success if its last program passes every test.  ``team=solo``: one agent writes both functions.
     ``tools``: agents call ``write`` in this form (:mod:`..tool_calls`).
@@ -62,14 +66,14 @@ class CollabWorld(TurnTakingWorld):
         self,
         execution: Executor,
         *,
-        horizon: int,
-        team: Literal["pair", "solo"],
-        order: Order,
         turn_reward: TurnReward,
         usage: UsageRule,
         useful_aux: bool,
-        feedback: Feedback,
         feedback_tests: int,
+        horizon: int = 1,
+        team: Literal["pair", "solo"] = "pair",
+        order: Order = "simultaneous",
+        feedback: Feedback = "plain",
         tools: ToolFormat | None = None,
     ) -> None:
         check_choice(self.name, "team", team, ("pair", "solo"))

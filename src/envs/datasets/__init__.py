@@ -1,7 +1,6 @@
 """Data sets as tasks: rows of files and hub names, each once, in disjoint splits."""
 
-from .source import CellError, DataSource, Item, ItemSource, PublishedSource, UnusableRow
-from .splits import DataSplits, load_splits
+from .splits import CellError, DataSource, DataSplits, Item, ItemSource, PublishedSource, UnusableRow, load_splits
 from .table import AbsentDataError, Columns, DataError, Table, without_downloads
 
 __all__ = [

@@ -26,10 +26,9 @@ from ..base import Skill, StepResult
 from ..checks import check_choice, check_fraction
 from ..drawing import Drawing
 from ..judging import guarded
-from ..task_sampling import sample_tasks
+from ..splits import sample_tasks
 from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld, chat
-from . import demonstrators
 from .directory import (
     ASK,
     CALL,
@@ -42,10 +41,12 @@ from .directory import (
     SAY,
     WORKERS,
     Directory,
+    orchestrate,
     read_calls,
     read_numbers,
     sample_task,
     vocabulary,
+    work,
 )
 from .drawing import Call, draw_calls
 
@@ -204,12 +205,12 @@ class Delegation(TurnTakingWorld):
     # ---- demonstrations -------------------------------------------------------------------------------------------
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        """See :mod:`.demonstrators`."""
+        """See :func:`.directory.orchestrate` and :func:`.directory.work`."""
         if agent == ORCHESTRATOR:
             last = self.turn + 1 >= self.horizon
             replies = [(name, number) for (name, _), number in self._replies]
-            return demonstrators.orchestrate(self._directory, replies, last, rng, skill)
-        return demonstrators.work(self._directory, agent, self._names_for(agent), rng, skill)
+            return orchestrate(self._directory, replies, last, rng, skill)
+        return work(self._directory, agent, self._names_for(agent), rng, skill)
 
 
 def words() -> list[str]:

@@ -10,21 +10,29 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from random import Random
-from typing import Literal
+from typing import Any
 
 from ...experience import Task
-from ...sandbox import Sandbox
 from ..checks import check_fraction
 from ..drawing import Drawing
 from ..splits import split_of
-from ..tool_calls import ToolFormat
-from .board import canonical_form, distances, draw_board, form_digest, neighbours, shortest_path, window
-from .dense import PLAN_PATH, LocalReward
+from .board import (
+    MovePlan,
+    annotate_moves,
+    canonical_form,
+    cell_words,
+    distances,
+    draw_board,
+    form_digest,
+    neighbours,
+    shortest_path,
+    window,
+)
+from .dense import PLAN_PATH
 from .drawing import draw_room
-from .notation import MovePlan, annotate_moves, cell_words
 from .prompts import View
-from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, ToolMessage, Wording, make_task
-from .walks import PlannerView, ToolView, WalkingWorld
+from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, make_task
+from .walks import WalkingWorld
 
 
 class PlanPath(WalkingWorld):
@@ -45,36 +53,10 @@ class PlanPath(WalkingWorld):
         min_distance: int = 4,
         max_distance: int | None = None,
         unmapped: float = 0.15,
-        horizon: int = 4,
-        max_moves: int = 16,
-        team: Literal["pair", "solo"] = "pair",
-        tool_view: ToolView = "map",
-        planner_view: PlannerView = "local",
         view_radius: int = 3,
-        tool_message: ToolMessage = "plan",
-        wording: Wording = "compact",
-        sandbox: Sandbox | None = None,
-        program_seconds: float = 2.0,
-        local_reward: LocalReward = "progress",
-        local_share: float = 0.1,
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            size=size,
-            horizon=horizon,
-            max_moves=max_moves,
-            team=team,
-            tool_view=tool_view,
-            planner_view=planner_view,
-            view_radius=view_radius,
-            tool_message=tool_message,
-            wording=wording,
-            sandbox=sandbox,
-            program_seconds=program_seconds,
-            local_reward=local_reward,
-            local_share=local_share,
-            tools=tools,
-        )
+        super().__init__(size=size, view_radius=view_radius, **common)
         if size < 2:
             raise ValueError(f"env.size must be at least 2, got {size}")
         if not 0 <= walls < 0.6:

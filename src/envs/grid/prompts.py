@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..fences import last_program
-from .board import draw_board
-from .notation import cell_words
+from .board import cell_words, draw_board
 
 _LINES = {label: re.compile(rf"[\s>*#`_]*{label}[\s*_]*:(.*)", re.IGNORECASE) for label in ("moves", "cells")}
 """The lines that count, by their label."""

@@ -17,17 +17,18 @@ from collections.abc import Hashable, Sequence
 from functools import lru_cache
 from itertools import pairwise
 from random import Random
-from typing import Literal
+from typing import Any
 
 from ...experience import Task
-from ...sandbox import Sandbox
 from ..drawing import Drawing
 from ..splits import split_of
-from ..tool_calls import ToolFormat
 from .board import (
     MOVES,
     OPPOSITE,
+    MovePlan,
+    annotate_moves,
     canonical_form,
+    cell_words,
     distances,
     draw_board,
     form_digest,
@@ -35,13 +36,12 @@ from .board import (
     shortest_path,
     window,
 )
-from .dense import SOKOBAN, LocalReward
+from .dense import SOKOBAN
 from .drawing import draw_room
-from .notation import MovePlan, annotate_moves, cell_words
 from .prompts import View
 from .sokoban_solver import Position, SearchLimitError, Solver, move_worker
-from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, ToolMessage, Wording, make_task
-from .walks import PlannerView, ToolView, WalkingWorld
+from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, make_task
+from .walks import WalkingWorld
 
 
 @lru_cache(maxsize=1024)  # a table of a small room takes kilobytes, the largest allowed a megabyte or two
@@ -67,36 +67,10 @@ class Sokoban(WalkingWorld):
         inner_walls: int = 4,
         min_moves: int = 4,
         max_solution: int = 16,
-        horizon: int = 4,
-        max_moves: int = 16,
-        team: Literal["pair", "solo"] = "pair",
-        tool_view: ToolView = "map",
-        planner_view: PlannerView = "local",
         view_radius: int = 1,
-        tool_message: ToolMessage = "plan",
-        wording: Wording = "compact",
-        sandbox: Sandbox | None = None,
-        program_seconds: float = 2.0,
-        local_reward: LocalReward = "progress",
-        local_share: float = 0.1,
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            size=size,
-            horizon=horizon,
-            max_moves=max_moves,
-            team=team,
-            tool_view=tool_view,
-            planner_view=planner_view,
-            view_radius=view_radius,
-            tool_message=tool_message,
-            wording=wording,
-            sandbox=sandbox,
-            program_seconds=program_seconds,
-            local_reward=local_reward,
-            local_share=local_share,
-            tools=tools,
-        )
+        super().__init__(size=size, view_radius=view_radius, **common)
         if size < 4:
             raise ValueError(f"env.size must be at least 4 (the border is wall), got {size}")
         inside = (size - 2) ** 2

@@ -15,20 +15,18 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Mapping, Sequence
 from random import Random
-from typing import ClassVar, Literal
+from typing import Any, ClassVar
 
 from ...experience import Task
-from ...sandbox import Sandbox
 from ..base import Skill
 from ..drawing import Drawing
 from ..splits import split_of
-from ..tool_calls import ToolFormat
 from . import prompts
-from .dense import LocalReward, fill_reward
+from .board import MALFORMED, MovePlan
+from .dense import fill_reward
 from .drawing import draw_sudoku
-from .notation import MALFORMED, MovePlan
 from .sudoku_board import BOXES, Grid, candidates, only_solution, peers, puzzle_digest, sample_puzzle
-from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, ToolMessage, TwoRoleWorld, Wording, make_task
+from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, TwoRoleWorld, make_task
 
 EMPTY = "?"
 EXAMPLE = "0,2=4 3,1=2"
@@ -66,22 +64,7 @@ class Sudoku(TwoRoleWorld):
         "malformed": "they could not be read, named a cell twice, or changed a clue, so none was filled in",
     }
 
-    def __init__(
-        self,
-        *,
-        size: int = 4,
-        min_blanks: int = 6,
-        max_blanks: int = 8,
-        horizon: int = 4,
-        team: Literal["pair", "solo"] = "pair",
-        tool_message: ToolMessage = "plan",
-        wording: Wording = "compact",
-        sandbox: Sandbox | None = None,
-        program_seconds: float = 2.0,
-        local_reward: LocalReward = "progress",
-        local_share: float = 0.1,
-        tools: ToolFormat | None = None,
-    ) -> None:
+    def __init__(self, *, size: int = 4, min_blanks: int = 6, max_blanks: int = 8, **common: Any) -> None:
         if size not in BOXES:
             raise ValueError(f"env.size={size} has no boxes; sudoku knows {', '.join(map(str, BOXES))}")
         most = size**2 - (size - 1)  # with two digits on no clue, exchanging them gives a second solution
@@ -90,18 +73,7 @@ class Sudoku(TwoRoleWorld):
                 f"env.min_blanks={min_blanks} and env.max_blanks={max_blanks} must be in [1, {most}] for size {size}, "
                 "in this order"
             )
-        super().__init__(
-            size=size,
-            horizon=horizon,
-            team=team,
-            tool_message=tool_message,
-            wording=wording,
-            sandbox=sandbox,
-            program_seconds=program_seconds,
-            local_reward=local_reward,
-            local_share=local_share,
-            tools=tools,
-        )
+        super().__init__(size=size, **common)
         self.min_blanks, self.max_blanks = min_blanks, max_blanks
         self.clues: Grid = (0,) * size**2
         self.grid = self.solution = self.clues

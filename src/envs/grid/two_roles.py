@@ -27,12 +27,12 @@ from ..base import StepResult
 from ..checks import check_choice, check_fraction
 from ..execution import Executor
 from ..judging import guarded
-from ..task_sampling import sample_tasks
+from ..splits import sample_tasks
 from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import TurnTakingWorld, chat
 from . import prompts
+from .board import MALFORMED, MovePlan
 from .dense import UNREADABLE, LocalReward
-from .notation import MALFORMED, MovePlan
 
 TOOL, PLAN, SOLO = "tool", "plan", "solo"
 PYTHON = text_tool(
@@ -82,14 +82,14 @@ class TwoRoleWorld(TurnTakingWorld):
         self,
         *,
         size: int,
-        horizon: int,
-        team: Literal["pair", "solo"],
-        tool_message: ToolMessage,
-        wording: Wording,
-        sandbox: Sandbox | None,
-        program_seconds: float,
-        local_reward: LocalReward,
-        local_share: float,
+        horizon: int = 4,
+        team: Literal["pair", "solo"] = "pair",
+        tool_message: ToolMessage = "plan",
+        wording: Wording = "compact",
+        sandbox: Sandbox | None = None,
+        program_seconds: float = 2.0,
+        local_reward: LocalReward = "progress",
+        local_share: float = 0.1,
         tools: ToolFormat | None = None,
     ) -> None:
         choices: dict[str, tuple[str, tuple[str, ...]]] = {

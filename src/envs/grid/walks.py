@@ -11,9 +11,8 @@ from ...experience import Task
 from ..base import Skill
 from ..checks import check_at_least, check_choice
 from . import prompts
-from .board import OPPOSITE
+from .board import OPPOSITE, MovePlan, parse_plan
 from .dense import WalkReward
-from .notation import MovePlan, parse_plan
 from .prompts import View
 from .two_roles import TOOL, TwoRoleWorld
 
@@ -33,7 +32,13 @@ class WalkingWorld(TwoRoleWorld):
     """Under ``local_reward=dense``."""
 
     def __init__(
-        self, *, max_moves: int, tool_view: ToolView, planner_view: PlannerView, view_radius: int, **common: Any
+        self,
+        *,
+        view_radius: int,
+        max_moves: int = 16,
+        tool_view: ToolView = "map",
+        planner_view: PlannerView = "local",
+        **common: Any,
     ) -> None:
         check_choice(self.name, "tool_view", tool_view, ("full", "map"))
         check_choice(self.name, "planner_view", planner_view, ("full", "local"))

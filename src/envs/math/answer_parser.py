@@ -3,7 +3,7 @@
 Leaves are parsed by math-verify's LaTeX parser (latex2sympy2_extended) without evaluation, or, as Python and sympy
 print them, by the grammar of Python.  Lists, tuples, sets, intervals, matrices, relations, percent, units and groups of
 digits are parsed here, because the former does not distinguish the pair (1, 2) from the interval, nor 1, 2 from 2, 1.
-The trees are JSON; :mod:`.trees` defines and checks them.
+The trees are JSON; :mod:`.values` defines and checks them.
 """
 
 from __future__ import annotations

@@ -9,16 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Literal
+from typing import Any
 
 from ...experience import Message, Split, Task
 from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..base import Skill
 from ..checks import check_at_least
-from ..task_sampling import sample_tasks
-from ..tool_calls import ToolFormat, text_tool
+from ..splits import sample_tasks
+from ..tool_calls import text_tool
 from ..turns import chat
-from .misconceptions import misconceived_answer, misconceived_program
 from .stories import (
     DEFINED,
     LARGEST,
@@ -27,6 +26,8 @@ from .stories import (
     Story,
     digits,
     expression,
+    misconceived_answer,
+    misconceived_program,
     parse_story,
     sample_story,
     story_task,
@@ -59,22 +60,10 @@ class Arithmetic(Mathematics):
         spare: int = 0,
         horizon: int = 2,
         max_words: int = 24,
-        team: Literal["pair", "solo"] = "pair",
-        stop: Literal["answer", "consensus"] = "answer",
         local_share: float = 0.1,
-        order: Literal["sequential", "simultaneous"] = "sequential",
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            sandbox=sandbox,
-            limits=LIMITS,
-            horizon=horizon,
-            team=team,
-            stop=stop,
-            local_share=local_share,
-            order=order,
-            tools=tools,
-        )
+        super().__init__(LIMITS, sandbox=sandbox, horizon=horizon, local_share=local_share, **common)
         if not (links >= 1 and spare >= 0 and links + 1 + spare <= 8):
             raise ValueError(f"env.links={links} and env.spare={spare}: at least 1 and 0, together at most 7")
         check_at_least("max_words", max_words, 1)
@@ -135,7 +124,7 @@ class Arithmetic(Mathematics):
         """Experts write the expression of the question, say its result, and ask again where there is none.
 
         A novice slips: in the expression it forgets relations or mistakes a number, in the result a digit.  A flawed
-        demonstrator makes a systematic mistake (:mod:`.misconceptions`), or asks again after the first result, whatever
+        demonstrator makes a systematic mistake (:mod:`.stories`), or asks again after the first result, whatever
         it is.
         """
         story = parse_story(self._question)

@@ -21,8 +21,7 @@ from typing import Literal
 from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
 from ..checks import check_choice
-from ..drawing import Drawing
-from ..panels import Panel, draw_panels
+from ..drawing import Drawing, Panel, draw_panels
 from ..tool_calls import Tool, ToolFormat
 from ..turns import TurnTakingWorld
 from .world import JUDGE, REASONER, TOOL, Mathematics, ProgramRun, run_panels

@@ -7,8 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from .expressions import equal_expressions, proportional
-from .trees import Tree, symbols_of, walk
-from .values import Undecided, same, value
+from .values import Tree, Undecided, same, symbols_of, value, walk
 
 _CONTAINERS = {"tuple", "list", "set", "union"}
 _VALUED = {"int", "rat", "const", "add", "mul", "pow", "fn"}

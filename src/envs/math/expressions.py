@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from random import Random
 
-from .trees import Tree, symbols_of, walk
-from .values import Undecided, Value, real, same, value
+from .values import Tree, Undecided, Value, real, same, symbols_of, value, walk
 
 POINTS = 5
 """The number of points at which two expressions with symbols are compared."""

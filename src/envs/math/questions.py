@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import Any
 
 from ...experience import Message, Split, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
@@ -14,10 +14,8 @@ from ..execution import Executor
 from ..fences import last_program
 from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import chat
-from .answers import Answers, spaced
-from .boxes import boxed_answers
-from .sources import Question, QuestionSource
-from .splits import load_questions
+from .answers import Answers, boxed_answers, spaced
+from .sources import Question, QuestionSource, load_questions
 from .world import JUDGE, REASONER, SOLO, TOOL, Mathematics, PastTurn, ProgramRun
 
 AGAIN = "[again]"
@@ -96,23 +94,12 @@ class MathQuestions(Mathematics):
         validation_share: float = 0.02,
         limits: Limits | None = None,
         horizon: int = 4,
-        team: Literal["pair", "solo"] = "pair",
-        stop: Literal["answer", "consensus"] = "answer",
         local_share: float = 1.0,
         shown_chars: int = 2000,
-        tools: ToolFormat | None = None,
-        order: Literal["sequential", "simultaneous"] = "sequential",
+        **common: Any,
     ) -> None:
-        super().__init__(
-            sandbox=sandbox,
-            limits=limits or Limits(cpu_s=20.0, idle_s=5.0, memory_mib=1024, stdout_bytes=1 << 16),
-            horizon=horizon,
-            team=team,
-            stop=stop,
-            local_share=local_share,
-            tools=tools,
-            order=order,
-        )
+        limits = limits or Limits(cpu_s=20.0, idle_s=5.0, memory_mib=1024, stdout_bytes=1 << 16)
+        super().__init__(limits, sandbox=sandbox, horizon=horizon, local_share=local_share, **common)
         check_at_least("shown_chars", shown_chars, 1)
         self.shown_chars = shown_chars
         self.answers = Answers(Executor(sandbox, READING))

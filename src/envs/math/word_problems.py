@@ -10,14 +10,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Literal
+from typing import Any
 
 from ...experience import Message, Split, Task
 from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..checks import check_at_least
-from ..splits import content_digest, split_of
-from ..task_sampling import sample_tasks
-from ..tool_calls import ToolFormat, text_tool
+from ..splits import content_digest, sample_tasks, split_of
+from ..tool_calls import text_tool
 from .world import REASONER, SOLO, TOOL, Mathematics, ProgramRun
 
 NAMES = ("Tom", "Ann", "Ben", "Mia", "Sam", "Eva", "Leo", "Zoe")
@@ -60,22 +59,10 @@ class WordProblems(Mathematics):
         largest: int = 99,
         examples: int = 1,
         horizon: int = 1,
-        team: Literal["pair", "solo"] = "pair",
-        stop: Literal["answer", "consensus"] = "answer",
         local_share: float = 0.1,
-        order: Literal["sequential", "simultaneous"] = "sequential",
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            sandbox=sandbox,
-            limits=LIMITS,
-            horizon=horizon,
-            team=team,
-            stop=stop,
-            local_share=local_share,
-            order=order,
-            tools=tools,
-        )
+        super().__init__(LIMITS, sandbox=sandbox, horizon=horizon, local_share=local_share, **common)
         check_at_least("steps", steps, 1)
         check_at_least("largest", largest, 9)
         if not 0 <= examples <= len(EXAMPLES):

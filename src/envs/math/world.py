@@ -24,10 +24,9 @@ from ...experience import Message, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
 from ..base import StepResult
 from ..checks import check_choice, check_fraction
-from ..drawing import Drawing
+from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..execution import Executor
 from ..judging import guarded
-from ..panels import Panel, draw_panels, tone_of
 from ..tool_calls import ANSWER, Tool, ToolFormat
 from ..turns import TurnTakingWorld
 
@@ -73,13 +72,13 @@ class Mathematics(TurnTakingWorld):
 
     def __init__(
         self,
+        limits: Limits,
         *,
         sandbox: Sandbox,
-        limits: Limits,
         horizon: int,
-        team: Literal["pair", "solo"],
-        stop: Literal["answer", "consensus"],
         local_share: float,
+        team: Literal["pair", "solo"] = "pair",
+        stop: Literal["answer", "consensus"] = "answer",
         tools: ToolFormat | None = None,
         order: Literal["sequential", "simultaneous"] = "sequential",
     ) -> None:

@@ -1,11 +1,17 @@
-"""A world as an environment of PettingZoo (https://pettingzoo.farama.org/api/aec/)."""
+"""A world as an environment of PettingZoo (https://pettingzoo.farama.org/api/aec/).
+
+An event loop in a thread of its own, for interfaces that are not asynchronous.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import threading
+from collections.abc import Coroutine
 from random import Random
 from string import printable
-from typing import Any
+from typing import Any, TypeVar
 
 from gymnasium import spaces
 from pettingzoo import AECEnv
@@ -13,7 +19,32 @@ from pettingzoo import AECEnv
 from ...experience import Split
 from ..base import TeamEnv
 from ..returned import TaskSource, checked_prompt, checked_step
-from .events import EventLoopThread
+
+T = TypeVar("T")
+
+
+class EventLoopThread:
+    """Runs coroutines, all on one event loop, also where the caller's thread has another (a notebook)."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """The result of ``coroutine``; starts the thread where there is none."""
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = threading.Thread(target=self._loop.run_forever, name="troupe-world", daemon=True)
+            self._thread.start()
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def close(self) -> None:
+        """End the thread; :meth:`run` starts another."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            self._loop = None
+
 
 Observation = dict[str, tuple[dict[str, str], ...]]
 

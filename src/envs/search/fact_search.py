@@ -3,24 +3,106 @@
 The searcher writes a query of a few words ("find ann boss"), the index returns the facts that fit best, and the
 reasoner answers ("say oslo") or asks for another search ("again").  No fact can be learnt by heart: a knowledge base
 belongs to one task.
+
+Small knowledge bases: the questions of search at laptop scale.
+
+A knowledge base has a few people.  Each has one other person in each of :data:`RELATIONS`, and one value of each of
+:data:`ATTRIBUTES`.  A fact is a passage of three words, "ann boss bob", under the title "ann boss"; a question needs
+two: "ask ann boss city" asks for the city of Ann's boss.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
+from typing import Any, Final
 
 from ...experience import Message, Split, Task
 from ..base import Skill
 from ..checks import check_at_least
-from ..splits import content_digest, split_of
-from ..task_sampling import sample_tasks
-from ..tool_calls import ANSWER, ToolFormat, text_tool
+from ..splits import content_digest, sample_tasks, split_of
+from ..tool_calls import ANSWER, text_tool
 from ..turns import chat
-from .facts import ATTRIBUTES, PEOPLE, TwoHop, parse_question, sample_facts, sample_question, value_of, vocabulary
 from .index import Index, Passage
-from .world import REASONER, SEARCHER, SOLO, Metric, PastSearch, Search, Team
+from .world import REASONER, SEARCHER, SOLO, PastSearch, Search
+
+PEOPLE: Final = tuple(
+    "ann bob cid dan eva fay gus hal ida jim kay leo mia ned ola pam "
+    "quin rex sam tom ute vera walt xena yan zoe amy ben cora dora emil finn".split()
+)
+RELATIONS: Final = ("boss", "friend", "teacher", "rival")
+ATTRIBUTES: Final = {
+    "city": tuple("bern cairo delhi lima oslo paris quito rome".split()),
+    "food": tuple("bread corn figs nuts peas rice soup tofu".split()),
+    "pet": tuple("cat crow dog frog goat hen mule toad".split()),
+    "sport": tuple("chess darts golf judo polo rugby squash yoga".split()),
+}
+"""Attribute -> its values."""
+
+
+@dataclass(frozen=True)
+class TwoHop:
+    """A question: the ``attribute`` of the person who is the ``relation`` of ``subject``."""
+
+    subject: str
+    relation: str
+    attribute: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.subject} {self.relation} {self.attribute}"
+
+    @property
+    def first(self) -> str:
+        """The title of the fact that has the person."""
+        return f"{self.subject} {self.relation}"
+
+    def second(self, person: str) -> str:
+        """The title of the fact that has the answer."""
+        return f"{person} {self.attribute}"
+
+
+def parse_question(text: str) -> TwoHop:
+    """The question of ``text``; the reverse of :attr:`TwoHop.text`."""
+    return TwoHop(*text.split())
+
+
+def fact(title: str, value: str) -> Passage:
+    """The words of the title count twice in a search, so that of "ann boss bob" and "cid boss ann" the first is the
+    better one for "ann boss"."""
+    return Passage(title, f"{title} {value}")
+
+
+def value_of(passage: Passage) -> str:
+    """The last word of a fact."""
+    return passage.text.rpartition(" ")[2]
+
+
+def sample_facts(people: int, rng: Random) -> tuple[Passage, ...]:
+    """The facts about so many random people, in random order; nobody is in a relation to themselves, and each person is
+    the boss (friend, ...) of one."""
+    names = rng.sample(PEOPLE, people)
+    facts = []
+    for relation in RELATIONS:
+        ring, step = rng.sample(names, people), rng.randint(1, people - 1)
+        facts += [fact(f"{name} {relation}", ring[(i + step) % people]) for i, name in enumerate(ring)]
+    for attribute, values in ATTRIBUTES.items():
+        facts += [fact(f"{name} {attribute}", rng.choice(values)) for name in names]
+    return tuple(rng.sample(facts, len(facts)))
+
+
+def sample_question(facts: tuple[Passage, ...], rng: Random) -> TwoHop:
+    """A random question about somebody in ``facts``."""
+    subject = rng.choice(sorted({each.title.split()[0] for each in facts}))
+    return TwoHop(subject, rng.choice(RELATIONS), rng.choice(list(ATTRIBUTES)))
+
+
+def vocabulary() -> list[str]:
+    """Every word of facts and questions."""
+    return [*PEOPLE, *RELATIONS, *ATTRIBUTES, *(value for values in ATTRIBUTES.values() for value in values)]
+
 
 FIND, SAY, AGAIN, NONE = "find", "say", "again", "none"
 FLAWED_AGAIN = 0.1
@@ -42,16 +124,12 @@ class FactSearch(Search):
         *,
         people: int = 6,
         horizon: int = 3,
-        team: Team = "pair",
         passages: int = 2,
         query_words: int = 3,
-        metric: Metric = "exact_match",
         local_share: float = 0.2,
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            horizon=horizon, team=team, passages=passages, metric=metric, local_share=local_share, tools=tools
-        )
+        super().__init__(horizon=horizon, passages=passages, local_share=local_share, **common)
         if not 2 <= people <= len(PEOPLE):
             raise ValueError(f"env.people must be in [2, {len(PEOPLE)}], got {people}")
         check_at_least("query_words", query_words, 1)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from ...experience import Message, Split, Task
 from ..checks import check_at_least
@@ -15,7 +16,7 @@ from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import chat
 from .index import Index, Passage
 from .sources import SearchQuestion, SearchSource
-from .world import REASONER, SEARCHER, SOLO, Metric, PastSearch, Search, Team
+from .world import REASONER, SEARCHER, SOLO, PastSearch, Search
 
 SEARCH_TAG, ANSWER_TAG, ASK_TAG = (f" in <{tag}>...</{tag}>" for tag in ("search", "answer", "ask"))
 
@@ -79,18 +80,14 @@ class QuestionSearch(Search):
         validation: Sequence[SearchSource] = (),
         test: Sequence[SearchSource] = (),
         horizon: int = 4,
-        team: Team = "pair",
         passages: int = 3,
-        metric: Metric = "exact_match",
         local_share: float = 1.0,
         query_words: int = 32,
         answer_words: int = 16,
         shown_chars: int = 1000,
-        tools: ToolFormat | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(
-            horizon=horizon, team=team, passages=passages, metric=metric, local_share=local_share, tools=tools
-        )
+        super().__init__(horizon=horizon, passages=passages, local_share=local_share, **common)
         check_at_least("query_words", query_words, 1)
         check_at_least("answer_words", answer_words, 1)
         check_at_least("shown_chars", shown_chars, 1)

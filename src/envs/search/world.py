@@ -25,13 +25,12 @@ from typing import ClassVar, Literal
 from ...experience import Task
 from ..base import StepResult
 from ..checks import check_at_least, check_choice, check_fraction
-from ..drawing import Drawing
+from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..judging import guarded
-from ..panels import Panel, draw_panels, tone_of
 from ..tool_calls import Tool, ToolFormat
 from ..turns import TurnTakingWorld
-from .answers import VERDICTS, contains, exact_match, f1, normalise
 from .index import Passage
+from .sources import VERDICTS, contains, exact_match, f1, normalise
 
 SEARCHER, REASONER, SOLO = "searcher", "reasoner", "solo"
 FORMAT = 0.2
@@ -68,10 +67,10 @@ class Search(TurnTakingWorld):
         self,
         *,
         horizon: int,
-        team: Team,
         passages: int,
-        metric: Metric,
         local_share: float,
+        team: Team = "pair",
+        metric: Metric = "exact_match",
         tools: ToolFormat | None = None,
     ) -> None:
         check_choice(self.name, "team", team, ("pair", "solo"))

@@ -4,7 +4,7 @@
 from its abstract.  ``lines``: the small-scale variant, two lines of a few words about six.
 
 Neither sees the other's text before it is written, but in the orders of the publication's baselines
-(:mod:`troupe.envs.orders`).  The reward is about how the two fit: it is joint, see :mod:`.reward`.
+(:mod:`troupe.envs.turns`).  The reward is about how the two fit: it is joint, see :mod:`.reward`.
 """
 
 from __future__ import annotations
@@ -18,20 +18,16 @@ from typing import Literal
 from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
 from ..checks import check_fraction
-from ..couplet.lines import FILLERS, SUBJECTS
+from ..couplet.world import FILLERS, SUBJECTS
 from ..datasets import DataSplits, ItemSource, load_splits
-from ..drawing import Drawing
+from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..judging import guarded
-from ..orders import Order, stages_of
-from ..panels import Panel, draw_panels, tone_of
-from ..splits import split_of
-from ..task_sampling import sample_tasks
+from ..splits import sample_tasks, split_of
 from ..tool_calls import Tool, ToolFormat, text_tool
-from ..turns import TurnTakingWorld, chat
+from ..turns import Order, TurnTakingWorld, chat, stages_of
 from .articles import SPLIT, Article, small_article, small_words
 from .prompts import EMPTY_LINE, EXAMPLES, MARKS, OWNERS, SOLO_SYSTEM, SYSTEM, WHEN, WRITTEN_MARK
-from .reward import POINTS, STYLES, TextScore, score, vocabulary
-from .transitions import LINKS
+from .reward import LINKS, POINTS, STYLES, TextScore, score, vocabulary
 
 Kind = Literal["tldr", "arxiv", "lines"]
 SOLO = "solo"
@@ -59,7 +55,7 @@ class Writing(TurnTakingWorld):
     multiplied by the share of the two texts' vocabulary that is the article's; 0 is as published.  An episode is a
     success, and ends, where each level is fulfilled: all points but those of further transition words.
 
-    ``order``: as published ``simultaneous``; see :data:`~troupe.envs.orders.Order` for those of its baselines.
+    ``order``: as published ``simultaneous``; see :data:`~troupe.envs.turns.Order` for those of its baselines.
 
     ``examples``: how many worked examples of :data:`~.prompts.EXAMPLES` each prompt has.
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ...rollout.engines.weights import load_into
-from .lora_settings import AdapterError, LoraSettings
+from .settings import AdapterError, LoraSettings
 
 WEIGHTS = "adapter_model.safetensors"
 

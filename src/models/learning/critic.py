@@ -19,9 +19,9 @@ from transformers import PreTrainedModel
 
 from ...errors import check_whole
 from ...rollout.engines.weights import load_into
-from .critic_settings import CriticSettings
 from .optimizer_steps import OptimizerSteps
 from .ranks import Ranks
+from .settings import CriticSettings
 from .sharding import load_optimizer_state
 from .train_config import MakeOptimizer
 

@@ -20,13 +20,12 @@ from torch.optim.lr_scheduler import LRScheduler
 from ...algorithms.objectives import ObjectiveOutput
 from ...experience import Sample, TokenBatch
 from ...kernels.memory import UpdateMemoryError
-from .operations import Operations, peak
 from .optimizer_steps import OptimizerSteps
 from .packing import draw_rows, micro_batch_rows, mini_batches, pack
 from .ranks import Ranks
 from .sharding import release_shards
 from .train_config import PolicyTrainConfig
-from .update_stats import UpdateStats, weight_shares
+from .update_stats import Operations, UpdateStats, peak, weight_shares
 
 MEASURED = 0.25
 """The share of a mini-batch's prompts from which the agents' shares of the gradient are measured, and..."""
@@ -70,7 +69,7 @@ class Learner(OptimizerSteps):
     def update(self, groups: Groups, by_agent: bool = False) -> dict[str, float]:
         """Take all steps of one iteration; returns metrics.  The version grows by one.
 
-        ``mfu``, on known GPUs: :class:`.operations.Operations` of this process per second, over the GPU's peak.
+        ``mfu``, on known GPUs: :class:`.update_stats.Operations` of this process per second, over the GPU's peak.
 
         ``by_agent``: also measure each agent's share of the gradient, where several agents speak with this policy.
 

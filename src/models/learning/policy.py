@@ -1,10 +1,14 @@
-"""PolicyModule: the LightningModule of one pool.  From a micro-batch to log-probabilities and a loss."""
+"""PolicyModule: the LightningModule of one pool.  From a micro-batch to log-probabilities and a loss.
+
+RMS norms in the precision of their input.
+"""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MethodType
 from typing import Any
 
 import lightning as L
@@ -15,7 +19,6 @@ from transformers import PreTrainedModel
 from ...algorithms.objectives import Objective, ObjectiveOutput
 from ...experience import TokenBatch
 from ...rollout.engines.weights import load_strictly
-from .norms import keep_float64
 from .sharding import is_sharded, load_shards, whole_state
 from .token_scores import evaluate, token_scores
 from .train_config import PolicyTrainConfig
@@ -144,3 +147,21 @@ def compute_loss(
         reference_logprobs,
         entropies,
     )
+
+
+def keep_float64(model: nn.Module) -> None:
+    """Let the RMS norms of ``model`` compute in float64 where their input is.
+
+    Transformers' round it to float32 first.  Which way depends on its last bits, and these on how rows were cut: runs
+    that should agree to 1e-12 would do so to 1e-7.
+    """
+    for module in model.modules():
+        if type(module).__name__.endswith("RMSNorm") and hasattr(module, "variance_epsilon"):
+            module.forward = MethodType(_forward, module)
+
+
+def _forward(norm: Any, hidden: Tensor) -> Tensor:
+    if hidden.dtype != torch.float64:
+        normed: Tensor = type(norm).forward(norm, hidden)
+        return normed
+    return norm.weight * hidden * torch.rsqrt(hidden.pow(2).mean(-1, keepdim=True) + norm.variance_epsilon)

@@ -10,7 +10,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ...algorithms.objectives import Objective
 from ...experience import TokenBatch
-from .update_settings import UpdateSettings
+from .settings import UpdateSettings
 
 MakeOptimizer = Callable[..., torch.optim.Optimizer]
 """Takes parameters."""

@@ -15,8 +15,7 @@ from torch import Tensor
 from ...errors import check_whole
 from ...experience import Sample
 from ...kernels.contention import is_small, updating
-from ..bases.loading import checkpoint_weights
-from ..bases.reading import read_states
+from ..bases.loading import checkpoint_weights, read_states
 from ..learning.learner import Groups, Learner
 from ..learning.policy import PolicyModule
 from ..learning.ranks import Ranks

@@ -14,16 +14,15 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from ...cluster.weights import StoredWeights
+from ...cluster.actors import StoredWeights
 from ...experience import Candidate, Episode, Sample
-from ...rollout.engines.base import Engine, Remembering, Stateful
-from ...rollout.engines.counters import drain_counters
+from ...rollout.engines.base import Engine, Remembering, Stateful, drain_counters
 from ...rollout.engines.plain_pass import BFLOAT16_ROUNDING, ROUNDING
 from ...rollout.policy_client import PolicyClient
 from ..bases.loading import checkpoint_weights
 from ..learning.learner import Groups
 from ..learning.ranks import Ranks
-from ..learning.schedule import Schedule
+from ..learning.settings import Schedule
 from .critics import Critics
 from .handles import PolicyHandle, PoolHandle
 

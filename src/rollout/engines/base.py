@@ -1,8 +1,12 @@
-"""The interface of engines: token ids in, token ids out."""
+"""The interface of engines: token ids in, token ids out.
+
+Counters of engines: retries, restarts, prices, whatever a run reports of its engines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -119,3 +123,12 @@ class Checking(Protocol):
         policies with adapters.
         """
         ...
+
+
+def drain_counters(engines: Iterable[Engine]) -> dict[str, float]:
+    """What ``engines``, each named once, have counted since the last call, summed by metric."""
+    totals: Counter[str] = Counter()
+    for engine in engines:
+        if isinstance(engine, Counting):
+            totals.update(engine.drain())
+    return dict(totals)

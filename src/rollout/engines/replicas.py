@@ -15,8 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ...experience import Completion, Request
-from .base import Engine, EngineClosedError, Remembering
-from .counters import drain_counters
+from .base import Engine, EngineClosedError, Remembering, drain_counters
 from .lockstep import inside_hold, rounds
 from .lora import Adapted
 from .requests import in_time, order

@@ -1,9 +1,13 @@
-"""What every engine does with a request: check it, sort it, and await its completions until its deadline."""
+"""What every engine does with a request: check it, sort it, and await its completions until its deadline.
+
+Seeds that depend on what is sampled, never on when or where.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from hashlib import blake2b
 from typing import TypeVar
 
 from ...experience import Request
@@ -47,3 +51,9 @@ async def in_time(request: Request, answer: asyncio.Future[T]) -> T:
             return await answer
     except TimeoutError as error:
         raise TimeoutError(f"{label(request)}: the deadline has passed") from error
+
+
+def derive(*parts: int | str) -> int:
+    """A 63-bit seed from (run, iteration, task, agent, turn, node, ...)."""
+    text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "big") >> 1

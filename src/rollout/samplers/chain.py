@@ -9,12 +9,11 @@ from ...envs.base import TeamEnv
 from ...experience import Episode, Failure, Node, Task, Topology
 from ..playing import Answer, gather, or_failure, or_lost_episode, play_on
 from ..policy_client import PolicyClient
-from .rewards import RewardMix
-from .sampler import OnEpisode, check_at_least
+from .sampler import MixingSampler, OnEpisode
 from .task_rollout import TaskRollout, continued, extend
 
 
-class ChainSampler:
+class ChainSampler(MixingSampler):
     """``k`` episodes of every task, each sampled from start to end independently; agents may act at the same time.
 
     The K first messages come from one prompt, and so from one request; in a world that cannot be forked, from K.
@@ -26,13 +25,6 @@ class ChainSampler:
     """
 
     topology: Topology = "chain"
-
-    def __init__(
-        self, *, k: int = 4, alpha: float = 1.0, local: bool = True, overlong: float = 0.0, resample: int = 0
-    ) -> None:
-        check_at_least(1, k=k)
-        check_at_least(0, resample=resample)
-        self.k, self.mix, self.resample = k, RewardMix(alpha, local, overlong), resample
 
     def check(self, world: TeamEnv) -> None:
         """Accepts every world."""

@@ -11,10 +11,9 @@ from typing import Literal, get_args
 from ...envs.base import TeamEnv
 from ...experience import Episode, Topology
 from ..playing import Answer, Transition, gather, play_on
-from .joint_tree import JointNode, JointStep, to_episode
-from .rewards import RewardMix
+from .joint import JointNode, JointStep, to_episode
 from .sampler import EpisodeSampler, check_at_least, check_forkable, max_steps
-from .task_rollout import Said, TaskRollout, said_in, said_with, try_aligned
+from .task_rollout import RewardMix, Said, TaskRollout, said_in, said_with, try_aligned
 
 BranchAt = Literal["drawn", "second"]
 

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from statistics import fmean
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Completion, Episode, Node, Topology
 from ..playing import Step, advance, gather
-from .rewards import RewardMix
-from .sampler import EpisodeSampler, check_at_least, check_forkable, max_steps
+from .sampler import EpisodeSampler, MixingSampler, check_at_least, check_forkable, max_steps
 from .task_rollout import (
     Said,
     TaskRollout,
@@ -44,7 +43,7 @@ Played = tuple[Step, dict[str, Ends]]
 """A step of the main episode, and by agent the ends of its messages."""
 
 
-class ReplaySampler(EpisodeSampler):
+class ReplaySampler(MixingSampler, EpisodeSampler):
     """One main episode per task; at each of its messages, K - 1 alternatives from the same prompt, each played on to
     the end of an episode of its own.
 
@@ -68,20 +67,15 @@ class ReplaySampler(EpisodeSampler):
     def __init__(
         self,
         *,
-        k: int = 4,
         continuations: int = 1,
         removal: str | None = None,
-        alpha: float = 1.0,
-        local: bool = True,
-        overlong: float = 0.0,
-        resample: int = 0,
+        **common: Any,
     ) -> None:
-        check_at_least(1, k=k, continuations=continuations)
-        check_at_least(0, resample=resample)
+        super().__init__(**common)
+        check_at_least(1, continuations=continuations)
         if not isinstance(removal, str | None):
             raise ValueError(f"algorithm.sampler.removal must be a text or null, got {removal!r}")
-        self.k, self.continuations, self.removal = k, continuations, removal
-        self.mix, self.resample = RewardMix(alpha, local, overlong), resample
+        self.continuations, self.removal = continuations, removal
 
     def check(self, world: TeamEnv) -> None:
         check_forkable(world)

@@ -10,8 +10,7 @@ from ...envs.base import TeamEnv
 from ...experience import Episode, Task, Topology
 from ..playing import gather, or_lost_episode
 from ..policy_client import PolicyClient
-from .rewards import RewardMix
-from .task_rollout import TaskRollout
+from .task_rollout import RewardMix, TaskRollout
 
 OnEpisode = Callable[[Episode], None]
 
@@ -55,6 +54,17 @@ class Closing(Protocol):
     async def close(self) -> None:
         """Release it; may be called twice."""
         ...
+
+
+class MixingSampler:
+    """What a sampler of ``k`` candidates that mixes their rewards is told; ``resample``: see :class:`Sampler`."""
+
+    def __init__(
+        self, *, k: int = 4, alpha: float = 1.0, local: bool = True, overlong: float = 0.0, resample: int = 0
+    ) -> None:
+        check_at_least(1, k=k)
+        check_at_least(0, resample=resample)
+        self.k, self.mix, self.resample = k, RewardMix(alpha, local, overlong), resample
 
 
 class EpisodeSampler(ABC):

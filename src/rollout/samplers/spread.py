@@ -14,8 +14,7 @@ from ...cluster.actors import Answer, LostActorError, RemoteActor, answer_of, se
 from ...cluster.execution import Execution
 from ...envs.base import TeamEnv
 from ...experience import Episode, Task
-from ..engines.ray.engine import RayEngine
-from ..engines.ray.replicas import RayReplicas
+from ..engines.ray.engine import RayEngine, RayReplicas
 from ..playing import gather
 from ..policy_client import PolicyClient
 from .sampler import OnEpisode, Sampler

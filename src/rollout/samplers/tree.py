@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from random import Random
 from statistics import fmean
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from ...envs.base import TeamEnv
 from ...experience import Completion, Episode, Node, Topology
 from ..playing import Transition, advance, gather
-from .rewards import RewardMix, TeamReward
-from .sampler import EpisodeSampler, check_at_least, check_forkable
+from .sampler import EpisodeSampler, MixingSampler, check_at_least, check_forkable
 from .task_rollout import (
     Said,
     TaskRollout,
+    TeamReward,
     auxiliary,
     continued,
     extend,
@@ -27,7 +28,7 @@ from .task_rollout import (
 SelectionRule = Literal["greedy", "sampled"]
 
 
-class TreeSampler(EpisodeSampler):
+class TreeSampler(MixingSampler, EpisodeSampler):
     """At every (agent, turn), K candidates from ONE prompt, each tried on its own fork of the world; the candidate with
     the highest mixed reward (see :class:`.rewards.RewardMix`) continues (ties by the run's seed).
 
@@ -51,23 +52,19 @@ class TreeSampler(EpisodeSampler):
     def __init__(
         self,
         *,
-        k: int = 4,
         k_by_agent: Mapping[str, int] | None = None,
-        alpha: float = 1.0,
-        local: bool = True,
-        overlong: float = 0.0,
         selection: SelectionRule = "greedy",
         stop_above: float | None = None,
-        resample: int = 0,
         team: TeamReward = "own",
+        **common: Any,
     ) -> None:
-        check_at_least(1, k=k, **{f"k_by_agent.{agent}": value for agent, value in (k_by_agent or {}).items()})
-        check_at_least(0, resample=resample)
+        super().__init__(**common)
+        check_at_least(1, **{f"k_by_agent.{agent}": value for agent, value in (k_by_agent or {}).items()})
         if selection not in get_args(SelectionRule):
             raise ValueError(f"algorithm.sampler.selection must be greedy or sampled, got {selection}")
-        self.k_by_agent, self.default_k = dict(k_by_agent or {}), k
-        self.k = min([k, *self.k_by_agent.values()])
-        self.mix, self.resample = RewardMix(alpha, local, overlong, team), resample
+        self.k_by_agent, self.default_k = dict(k_by_agent or {}), self.k
+        self.k = min([self.k, *self.k_by_agent.values()])
+        self.mix = replace(self.mix, team=team)
         self.selection, self.stop_above = selection, stop_above
 
     def check(self, world: TeamEnv) -> None:

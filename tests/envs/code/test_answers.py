@@ -2,8 +2,8 @@
 
 import pytest
 
-from troupe.envs.code.answers import read_program, read_tests
 from troupe.envs.code.problem import Check
+from troupe.envs.code.running import read_program, read_tests
 
 from .conftest import message, program
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from troupe.envs.code.micro_notation import format_tests, read_expression, read_tests
+from troupe.envs.code.micro_programs import format_tests, read_expression, read_tests
 from troupe.envs.code.problem import Check, CheckResult
 
 

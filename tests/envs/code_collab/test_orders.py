@@ -5,8 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from troupe.envs.code_collab import CodeCollab, MicroCollab
-from troupe.envs.orders import Order
 from troupe.envs.testing import check_world
+from troupe.envs.turns import Order
 from troupe.sandbox import LocalSandbox
 
 AUX = "def aux(x):\n    return x * x"

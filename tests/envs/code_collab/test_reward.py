@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.envs.code_collab import CodeCollab
-from troupe.envs.code_collab.reward import POINTS, CodeScore, UsageRule, cooperation_points, structure_points
+from troupe.envs.code_collab.feedback import POINTS, CodeScore, UsageRule, cooperation_points, structure_points
 from troupe.envs.code_collab.usage import Usage
 
 Begin = Callable[..., CodeCollab]

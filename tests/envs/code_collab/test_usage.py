@@ -7,8 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from troupe.envs.code_collab.schemes import Schemes, schemes
-from troupe.envs.code_collab.usage import Usage, holders, usage
+from troupe.envs.code_collab.usage import Schemes, Usage, holders, schemes, usage
 
 
 def main(body: str, head: str = "def main(x):") -> ast.FunctionDef:

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from troupe.envs.couplet.lines import FAMILY, FILLERS, Half, fit, vocabulary
-from troupe.envs.couplet.world import FIRST, SECOND, Couplet
+from troupe.envs.couplet.world import FAMILY, FILLERS, FIRST, SECOND, Couplet, Half, fit, vocabulary
 from troupe.experience import Task
 
 HALVES = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from troupe.envs.couplet.lines import (
+from troupe.envs.couplet.world import (
     FAMILIES,
     FAMILY,
     FILLERS,

@@ -7,8 +7,7 @@ from typing import Any, get_args
 import pytest
 
 from troupe.envs.base import Skill
-from troupe.envs.couplet.lines import SUBJECTS, Half, read_line, vocabulary
-from troupe.envs.couplet.world import FIRST, SECOND, Couplet, _pairs
+from troupe.envs.couplet.world import FIRST, SECOND, SUBJECTS, Couplet, Half, _pairs, read_line, vocabulary
 from troupe.envs.judging import METRIC
 from troupe.experience import Split, Task
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from troupe.envs.datasets import DataError, Table, fetching
+from troupe.envs.datasets import DataError, Table
+from troupe.envs.datasets import table as fetching
 from troupe.guards import bounds
 
 LINE = b'{"name": "a"}\n'

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from troupe.envs.grid.board import MOVES, OPPOSITE
-from troupe.envs.grid.notation import vocabulary
+from troupe.envs.grid.board import MOVES, OPPOSITE, vocabulary
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.judging import METRIC

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from troupe.envs.grid.notation import MovePlan, annotate_moves, parse_plan
+from troupe.envs.grid.board import MovePlan, annotate_moves, parse_plan
 
 
 @pytest.mark.parametrize(

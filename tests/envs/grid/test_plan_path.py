@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.envs.base import Skill
-from troupe.envs.grid.board import distances
-from troupe.envs.grid.notation import cell_words, parse_plan
+from troupe.envs.grid.board import cell_words, distances, parse_plan
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.experience import Task
 

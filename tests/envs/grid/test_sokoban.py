@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.envs.base import Skill
-from troupe.envs.grid.notation import cell_words, parse_plan
+from troupe.envs.grid.board import cell_words, parse_plan
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.grid.sokoban_solver import Solver
 from troupe.envs.testing import check_world

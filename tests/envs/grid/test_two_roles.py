@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from troupe.envs.grid.notation import vocabulary
+from troupe.envs.grid.board import vocabulary
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from troupe.envs.math.boxes import boxed_answers
+from troupe.envs.math.answers import boxed_answers
 
 BOXES: list[tuple[str, list[str]]] = [
     ("so \\boxed{\\frac{1}{2}}.", ["\\frac{1}{2}"]),

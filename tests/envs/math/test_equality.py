@@ -3,7 +3,7 @@
 import pytest
 
 from troupe.envs.math.equality import equal
-from troupe.envs.math.trees import Tree, check_tree
+from troupe.envs.math.values import Tree, check_tree
 
 I_SQUARED: Tree = ["pow", ["const", "i"], ["int", 2]]
 

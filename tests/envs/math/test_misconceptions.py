@@ -7,14 +7,17 @@ from random import Random
 import pytest
 
 from troupe.envs.math.arithmetic import Arithmetic
-from troupe.envs.math.misconceptions import (
+from troupe.envs.math.stories import (
     ANSWERS,
     PROGRAMS,
+    Fact,
+    Story,
+    chain_value,
     misconceived_answer,
     misconceived_program,
+    sample_story,
     swap_plus_and_minus,
 )
-from troupe.envs.math.stories import Fact, Story, chain_value, sample_story
 from troupe.experience import Task
 from troupe.sandbox import LocalSandbox
 from troupe.warm_start.curriculum import CURRICULA

@@ -3,8 +3,7 @@
 import pytest
 
 from troupe.envs.datasets import DataSplits
-from troupe.envs.math.sources import Question
-from troupe.envs.math.splits import load_questions
+from troupe.envs.math.sources import Question, load_questions
 
 from .conftest import Fixed
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from troupe.envs.math.trees import check_tree
+from troupe.envs.math.values import check_tree
 
 DEEP: list = ["int", 1]
 for _ in range(3000):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from troupe.envs.search import FactSearch, QuestionSearch
-from troupe.envs.search.facts import fact
+from troupe.envs.search.fact_search import fact
 from troupe.envs.search.index import Index, Passage
 from troupe.envs.search.sources import SearchQuestion, SearchSource
 from troupe.experience import Task

@@ -2,7 +2,7 @@
 
 import pytest
 
-from troupe.envs.search.answers import contains, exact_match, f1, normalise
+from troupe.envs.search.sources import contains, exact_match, f1, normalise
 
 
 @pytest.mark.parametrize(

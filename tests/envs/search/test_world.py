@@ -9,8 +9,7 @@ import pytest
 
 from troupe.envs.base import Skill
 from troupe.envs.search import FactSearch, QuestionSearch
-from troupe.envs.search.fact_search import words
-from troupe.envs.search.facts import parse_question, value_of
+from troupe.envs.search.fact_search import parse_question, value_of, words
 from troupe.envs.search.index import AbsentIndexError
 from troupe.envs.search.sources import SearchQuestion
 from troupe.envs.testing import check_world

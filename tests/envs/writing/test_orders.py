@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from troupe.envs.orders import Order
 from troupe.envs.testing import check_world
+from troupe.envs.turns import Order
 from troupe.envs.writing import ArticleSource, Writing
 from troupe.experience import Task
 

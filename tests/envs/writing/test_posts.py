@@ -9,7 +9,7 @@ import pytest
 
 from troupe.envs.testing import check_world
 from troupe.envs.writing import GeneratedPosts, Writing
-from troupe.envs.writing.posts import PEOPLE, TROUBLES, post
+from troupe.envs.writing.articles import PEOPLE, TROUBLES, post
 from troupe.envs.writing.prompts import EXAMPLES
 from troupe.envs.writing.reward import STYLES, score, vocabulary
 from troupe.experience import Split

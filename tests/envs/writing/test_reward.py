@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from troupe.envs.writing.reward import (
     POINTS,
+    STOP_WORDS,
     STYLES,
+    TRANSITIONS,
     Band,
     Style,
     TextScore,
@@ -20,7 +22,6 @@ from troupe.envs.writing.reward import (
     transition_share,
     vocabulary,
 )
-from troupe.envs.writing.transitions import STOP_WORDS, TRANSITIONS
 
 TLDR, ARXIV, LINES = STYLES["tldr"], STYLES["arxiv"], STYLES["lines"]
 EIGHT = "the cat sat on my warm old mat"  # 8 words, 30 characters

@@ -22,7 +22,7 @@ from troupe.models.bases.loading import (
     load_tokenizer,
 )
 from troupe.models.learning.adapters import attach, export, weights
-from troupe.models.learning.lora_settings import LoraSettings
+from troupe.models.learning.settings import LoraSettings
 
 from ..conftest import Tiny
 

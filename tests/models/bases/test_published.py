@@ -1,6 +1,6 @@
 """The shapes of the papers' models, known without the network."""
 
-from troupe.models.bases.published import published_config
+from troupe.models.bases.hub import published_config
 
 
 def test_the_published_shapes_are_those_of_the_papers_models() -> None:

@@ -19,11 +19,9 @@ from troupe.experience import Sample
 from troupe.models.bases.tiny import build_model, build_tokenizer
 from troupe.models.learning.adapter_module import AdapterModule
 from troupe.models.learning.adapters import attach
-from troupe.models.learning.lora_settings import LoraSettings
-from troupe.models.learning.norms import keep_float64
-from troupe.models.learning.policy import PolicyModule
+from troupe.models.learning.policy import PolicyModule, keep_float64
+from troupe.models.learning.settings import LoraSettings, UpdateSettings
 from troupe.models.learning.train_config import PolicyTrainConfig
-from troupe.models.learning.update_settings import UpdateSettings
 from troupe.models.learning.zero import in_zero3, torch_optimizer
 from troupe.models.pools.pool import Pool
 from troupe.models.pools.strategies import DeepSpeed, Fsdp2, StrategySettings, launch

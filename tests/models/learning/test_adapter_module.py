@@ -22,9 +22,9 @@ from troupe.experience import Request, Sample, Sampling
 from troupe.models.bases.loading import checkpoint_weights, load_adapted, load_model
 from troupe.models.learning.adapter_module import AdapterModule
 from troupe.models.learning.adapters import activate, attach, base_of, parameters, weights, without_peft_warnings
-from troupe.models.learning.lora_settings import LoraSettings
 from troupe.models.learning.optimizer_steps import NonFiniteError
 from troupe.models.learning.packing import mini_batches
+from troupe.models.learning.settings import LoraSettings
 from troupe.models.pools.pool import Pool
 from troupe.rollout.engines.lora import Adapted
 from troupe.rollout.engines.torch.engine import TorchEngine

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from troupe.models.learning.adapters import attach, parameters, weights
-from troupe.models.learning.lora_settings import AdapterError, LoraSettings
+from troupe.models.learning.settings import AdapterError, LoraSettings
 
 from ..conftest import Tiny
 

@@ -17,9 +17,9 @@ from troupe.algorithms.credit.iac import Iac
 from troupe.algorithms.credit.maac import Maac
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 from troupe.models.learning.critic import Critic, CriticModule, ValueSample
-from troupe.models.learning.critic_settings import CriticSettings
 from troupe.models.learning.optimizer_steps import NonFiniteError
 from troupe.models.learning.ranks import Ranks
+from troupe.models.learning.settings import CriticSettings
 from troupe.models.pools.checkpoint import CheckpointError, read_state, restore, write_checkpoint
 from troupe.models.pools.critics import Critics
 

@@ -9,9 +9,9 @@ import torch
 
 from troupe.models.learning.adapter_module import AdapterModule
 from troupe.models.learning.adapters import attach, without_peft_warnings
-from troupe.models.learning.lora_settings import LoraSettings
-from troupe.models.learning.operations import peak
 from troupe.models.learning.optimizer_steps import use_fused_steps
+from troupe.models.learning.settings import LoraSettings
+from troupe.models.learning.update_stats import peak
 from troupe.models.pools.pool import Pool
 from troupe.models.pools.strategies import StrategySettings
 

@@ -4,7 +4,7 @@ import copy
 
 import torch
 
-from troupe.models.learning.norms import keep_float64
+from troupe.models.learning.policy import keep_float64
 
 from ..conftest import Tiny
 

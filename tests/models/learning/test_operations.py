@@ -8,8 +8,8 @@ from transformers import MixtralConfig, MixtralForCausalLM
 
 from troupe.experience import Sample
 from troupe.models.learning import learner
-from troupe.models.learning.operations import Operations, peak
 from troupe.models.learning.packing import pack, rows_of
+from troupe.models.learning.update_stats import Operations, peak
 
 from ..conftest import Groups, Tiny, full_policy, learn
 

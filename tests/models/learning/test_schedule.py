@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from troupe.models.learning.schedule import Alternation, Schedule, count_turns
+from troupe.models.learning.settings import Alternation, Schedule, count_turns
 
 
 def learns(schedule: Schedule, iterations: int = 8) -> str:

@@ -11,8 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Sample
 from troupe.models.bases.loading import checkpoint_weights
-from troupe.models.pools.checkpoint import CheckpointError
-from troupe.models.pools.checkpoint_folder import CheckpointFolder
+from troupe.models.pools.checkpoint import CheckpointError, CheckpointFolder
 from troupe.models.pools.pool import Policy
 
 from ..conftest import Tiny, full_policy, learn

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from troupe.cluster.weights import StoredWeights
+from troupe.cluster.actors import StoredWeights
 from troupe.experience import Sampling
-from troupe.models.learning.schedule import Alternation, Schedule
+from troupe.models.learning.settings import Alternation, Schedule
 from troupe.models.pools import team as module
 from troupe.models.pools.team import Team
 from troupe.rollout.chat_codec import ChatCodec

@@ -1,6 +1,6 @@
 """Counters of engines."""
 
-from troupe.rollout.engines.counters import drain_counters
+from troupe.rollout.engines.base import drain_counters
 
 
 class CountingEngine:

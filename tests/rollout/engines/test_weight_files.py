@@ -8,8 +8,8 @@ import torch
 
 from troupe.models.bases.loading import load_model
 from troupe.models.learning.adapters import attach, base_of, export, weights
-from troupe.models.learning.lora_settings import LoraSettings
-from troupe.rollout.engines.weight_files import files_of
+from troupe.models.learning.settings import LoraSettings
+from troupe.rollout.engines.weights import files_of
 
 from .torch.conftest import qwen3
 

@@ -9,11 +9,10 @@ from transformers import PreTrainedTokenizerFast
 from troupe.envs.base import StepResult, TeamEnv
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Request, Sampling, Task
+from troupe.rollout.engines.requests import derive
 from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
-from troupe.rollout.samplers.rewards import RewardMix
-from troupe.rollout.samplers.task_rollout import TaskRollout, advance, auxiliary, extend, first_texts
-from troupe.rollout.seeds import derive
+from troupe.rollout.samplers.task_rollout import RewardMix, TaskRollout, advance, auxiliary, extend, first_texts
 
 TASK = Task("duet-0", "train", {})
 

@@ -23,10 +23,9 @@ from ..local import cache_numbers
 from ..lora import Adapter
 from ..weights import load_strictly
 from .forward import Forward
-from .prefixes import Part, Past, Prefix, PrefixCache
+from .prefixes import Part, Past, Prefix, PrefixCache, close_gaps
 from .sampling import SamplingTensors, draw, uniforms
 from .shared_prompt import SharedPromptCache
-from .stores import close_gaps
 
 # Prompts are read in batches of at most this many tokens, padding included, and this many logits: enough to keep a GPU
 # busy, few enough for the caches of a CPU.

@@ -26,10 +26,8 @@ from ..lockstep import rounds
 from ..lora import Adapted, Adapter
 from ..requests import in_time, label, order
 from .decoding import Decoder, DecodingJob
-from .dtypes import in_dtype
 from .forward import Forward
-from .settings import GIB, check_settings
-from .support import check_architecture, prepare
+from .support import GIB, check_architecture, check_settings, in_dtype, prepare
 
 log = logging.getLogger(__name__)
 
@@ -111,16 +109,11 @@ class TorchEngine(LocalEngine):
         tokenizer: PreTrainedTokenizerBase | None,
         ranks: Mapping[str, int],
         *,
-        max_batch_rows: int,
-        lockstep: bool,
-        dtype: str | None,
-        in_flight: bool = False,
-        prefix_cache_gib: float = 0,
-        max_cache_gib: float | None = None,
         prompts: Sequence[Sequence[int]] = (),
+        **settings: Any,
     ) -> None:
         """See :class:`..base.Checking`.  Raises as the constructor does."""
-        check_settings(max_batch_rows, lockstep, dtype, in_flight, prefix_cache_gib, max_cache_gib)
+        check_settings(**settings)
         check_architecture(policies[0], model, tokenizer)
 
     # ---- the interface ----------------------------------------------------------------------------------------------

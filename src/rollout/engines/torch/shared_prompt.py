@@ -40,8 +40,7 @@ from transformers import AttentionInterface
 from transformers.cache_utils import Cache
 
 from ....errors import UnsupportedAttentionError
-from .prefixes import Past, Piece
-from .stores import Size, close_gaps, enlarged, grown, move, moves
+from .prefixes import Past, Piece, Size, close_gaps, enlarged, grown, move, moves
 
 ATTENTION = "troupe_shared_prompt"
 # Keyword arguments of an attention call that change its result and are not computed here.

@@ -24,8 +24,7 @@ from ..plain_pass import (
     passages,
     rms,
 )
-from ..weight_files import files_of
-from ..weights import assign_strictly, tied_names
+from ..weights import assign_strictly, files_of, tied_names
 from .digest import Digests, digests
 from .settings import VllmSettings, buffer_width
 from .transfer import WeightSource

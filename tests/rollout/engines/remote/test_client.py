@@ -14,9 +14,8 @@ import pytest
 from troupe.experience import Request, Sampling
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.engines.base import RequestFailedError
-from troupe.rollout.engines.remote import client
-from troupe.rollout.engines.remote.client import ALWAYS, PER_TOKEN, most_bytes
-from troupe.rollout.engines.remote.engine import RemoteEngine
+from troupe.rollout.engines.remote import engine as client
+from troupe.rollout.engines.remote.engine import ALWAYS, PER_TOKEN, RemoteEngine, most_bytes
 from troupe.rollout.engines.remote.settings import RemoteSettings
 
 PROMPT = tuple(ChatCodec().apply_chat_template([{"role": "user", "content": "hi"}]))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from troupe.rollout.engines.torch import dtypes, forward
+from troupe.rollout.engines.torch import forward, support
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward, shared_beginning
 
@@ -107,7 +107,7 @@ async def test_a_dtype_of_its_own_leaves_the_model_alone(tokenizer, caplog):
     weights = copy.deepcopy(model.state_dict())
     with caplog.at_level("WARNING"):
         engine = TorchEngine({"p": model}, tokenizer, dtype="bfloat16")
-    assert ("no instructions" in caplog.text) == (not dtypes.multiplies_bfloat16())
+    assert ("no instructions" in caplog.text) == (not support.multiplies_bfloat16())
     assert decoder(engine).model.dtype == torch.bfloat16
     assert decoder(engine).model.model.rotary_emb.inv_freq.dtype == torch.float32
     requests = [request(4), request(60)]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.rollout.engines.torch.stores import enlarged, grown, moves
+from troupe.rollout.engines.torch.prefixes import enlarged, grown, moves
 
 from .conftest import all_of, build, request, worst
 

@@ -14,10 +14,9 @@ from troupe.models.bases.tiny import build_tokenizer
 from troupe.rollout.engines.base import UnsupportedModelError
 from troupe.rollout.engines.plain_pass import PAGE
 from troupe.rollout.engines.torch import support
-from troupe.rollout.engines.torch.dtypes import in_dtype
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward
-from troupe.rollout.engines.torch.support import prepare
+from troupe.rollout.engines.torch.support import in_dtype, prepare
 
 from .conftest import ARCHITECTURES, SIZE, VOCABULARY, biased, build, gemma3, llama, qwen2
 

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
 from troupe.experience import Completion, Request, Sampling
 from troupe.models.learning import adapters
-from troupe.models.learning.lora_settings import LoraSettings
+from troupe.models.learning.settings import LoraSettings
 from troupe.rollout.engines.lora import Adapted
 from troupe.rollout.engines.vllm import launch
 from troupe.rollout.engines.vllm.digest import WeightsMismatchError
