@@ -4,6 +4,7 @@ configurations as the command composes them."""
 import contextlib
 import json
 import os
+import pickle
 import resource
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.hydra_config import HydraConfig
 from hypothesis import settings
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, flag_override
 from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.grid.notation import vocabulary
@@ -72,14 +74,24 @@ def board() -> Task:
 
 @pytest.fixture(scope="session")
 def composed() -> Iterator[Callable[..., DictConfig]]:
-    """``composed("experiment=...", "key=value", ...)``: what ``troupe`` hands to ``build``."""
+    """``composed("experiment=...", "key=value", ...)``: what ``troupe`` hands to ``build``.
+
+    Compositions that differ in the run's directory alone are one.
+    """
+
+    @cache
+    def once(words: tuple[str, ...]) -> bytes:
+        with initialize_config_module("troupe.configs", version_base="1.3"):
+            return pickle.dumps(compose("train", overrides=list(words), return_hydra_config=True))
 
     def composition(*overrides: str) -> DictConfig:
-        with initialize_config_module("troupe.configs", version_base="1.3"):
-            cfg = compose("train", overrides=list(overrides), return_hydra_config=True)
-        HydraConfig.instance().set_config(cfg)
-        with open_dict(cfg):
+        places = dict(each.split("=", 1) for each in overrides if each.startswith(("run_dir=", "resume=")))
+        cfg = pickle.loads(once(tuple(each for each in overrides if each.partition("=")[0] not in places)))
+        with flag_override(cfg, ["readonly", "struct"], False):
+            cfg.hydra.overrides.task = list(overrides)
+            HydraConfig.instance().set_config(cfg)
             del cfg["hydra"]
+            cfg.merge_with(places)
         return cfg
 
     yield composition

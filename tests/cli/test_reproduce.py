@@ -154,6 +154,7 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
     assert [row["n"] for row in table("table")] == ["2", "0", "2", "2"]
 
 
+@pytest.mark.slow
 def test_the_cost_of_several_tables_is_summed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +176,7 @@ def test_the_papers_scale_is_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert "none was measured yet: at most " in out and not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_said_and_leaves_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     content = TABLE | {"teams": {}, "sections": {"own": SILENT, "shared": SILENT}, "claims": []}
     content |= {"rows": {"own": {"setting": "own"}, "shared": {"setting": "shared"}}}

@@ -47,6 +47,7 @@ def test_a_world_gets_a_base_model(warm_start: Callable[..., str], tmp_path: Pat
     assert third.startswith("bases/couplet is finished; again=true makes it anew")
 
 
+@pytest.mark.slow
 def test_a_world_with_a_sandbox_gets_one_too(warm_start: Callable[..., str]) -> None:
     """Its sandbox is closed and used again, here and in the process that asks the demonstrators."""
     out = warm_start("experiment=code_specialized", "env.split=structure", "steps=2", "validation_tasks=2", "out=base")

@@ -152,6 +152,7 @@ def test_an_adapter_names_its_base_as_the_configuration_does(adapted: Path) -> N
         assert str(base_path("laptop").parent) not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "at"), [("collect", 1)])
 def test_an_interrupted_run_of_adapters_goes_on_to_the_bit(
     build: Build,
@@ -209,6 +210,7 @@ def test_adapters_change_roles_and_play_with_strangers(adapted: Path) -> None:
 # ---- who learns, and when -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_frozen_policy_speaks_and_never_learns(build: Build) -> None:
     loop = build("experiment=sokoban_specialized", *SMALL, *FROZEN)
     train.train(loop)
@@ -242,7 +244,10 @@ def engine_of(loop: TrainLoop, policy: str) -> Weights:
     return found
 
 
-@pytest.mark.parametrize("experiment", ["sokoban_specialized", "sokoban_lora"])
+BOTH = [pytest.param("sokoban_specialized", marks=pytest.mark.slow), "sokoban_lora"]
+
+
+@pytest.mark.parametrize("experiment", BOTH)
 async def test_policies_learn_in_turns(build: Build, experiment: str) -> None:
     turns = [f"policies.{name}.schedule.alternate={{every: 1, turn: {i}}}" for i, name in enumerate(("tool", "plan"))]
     loop = build(f"experiment={experiment}", *SMALL, *turns, "policies.plan.schedule.freeze_until=2")
@@ -289,7 +294,7 @@ def other_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("experiment", ["sokoban_specialized", "sokoban_lora"])
+@pytest.mark.parametrize("experiment", BOTH)
 async def test_a_team_of_two_bases_and_two_tokenizers(build: Build, other_base: Path, experiment: str) -> None:
     entropy = "algorithm.objective.entropy=0.01"  # there is a gradient even where no candidate earns anything
     loop = build(f"experiment={experiment}", *SMALL, f"policies.plan.base={other_base}", entropy)
@@ -352,7 +357,7 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[TorchEngine]:
     return engines
 
 
-@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize("running", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_engines_of_a_team_that_is_not_whole(
     running: bool,
     composed: Callable[..., Any],
