@@ -238,6 +238,7 @@ def test_an_equal_seed_gives_an_equal_run(finished: TrainLoop, build: Build) -> 
         assert (again.directory.path / "episodes" / file.name).read_bytes() == file.read_bytes()
 
 
+@pytest.mark.slow
 def test_diagnostics_change_nothing_but_themselves(finished: TrainLoop, build: Build) -> None:
     """The run with them has played a probe, with its own seeds."""
     off = build("diagnostics=off")
@@ -301,6 +302,7 @@ def test_another_seed_gives_another_run(finished: TrainLoop, build: Build) -> No
     assert mine != others
 
 
+@pytest.mark.slow
 def test_loggers_get_every_row_and_change_nothing(finished: TrainLoop, build: Build) -> None:
     loop = build("logger=[jsonl,csv]")
     train.train(loop)
@@ -317,6 +319,7 @@ def test_loggers_get_every_row_and_change_nothing(finished: TrainLoop, build: Bu
 # ---- when a run ends ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_learning_rate_of_0_changes_nothing(build: Build) -> None:
     loop = build(*(f"policies.{name}.optimizer.lr=0" for name in ("tool", "plan")), "loop.iterations=1")
     before = weights(loop)
@@ -342,6 +345,7 @@ def test_no_iterations_is_an_evaluation(build: Build) -> None:
     assert same(checkpoint(loop, "last"), weights(loop))
 
 
+@pytest.mark.slow
 def test_the_best_weights_on_validation_are_scored_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build()
     real, seen = loop.held_out.evaluate, []

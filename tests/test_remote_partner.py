@@ -120,6 +120,7 @@ def test_a_run_beside_a_server_and_its_evaluation(build: Build, chat_server: Any
     assert not chat_server.seen
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_ends_a_run_that_goes_on_later(
     build: Build, composed: Callable[..., DictConfig], chat_server: Any, fault: Callable[..., Any]
 ) -> None:

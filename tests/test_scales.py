@@ -463,13 +463,8 @@ def test_magrpos_scale(composed: Composed, tiny: str, tmp_path: Path, experiment
         assert 0 <= row[f"rollout/{name}/points"] <= (4 if raw else 3)
 
 
-@pytest.mark.parametrize(
-    "experiment",
-    [
-        "writing_lora",
-        *(pytest.param(f"writing_{regime}", marks=pytest.mark.slow) for regime in ("single", "specialized")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", ["writing_lora", "writing_single", "writing_specialized"])
 def test_posts_with_a_tiny_model_in_the_place_of_smollm2(
     composed: Composed, tiny: str, tmp_path: Path, experiment: str
 ) -> None:

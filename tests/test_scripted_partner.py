@@ -47,6 +47,7 @@ def ask(run_dir: Path, *words: str) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_a_planner_learns_beside_a_demonstrator(composed: Composed, tmp_path: Path) -> None:
     loop = train.build(composed(*SCRIPTED, *SMALL, f"run_dir={tmp_path / 'run'}"))
     train.train(loop)

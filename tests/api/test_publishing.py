@@ -104,6 +104,7 @@ def test_the_card_says_what_the_summary_says(run: Run, tmp_path: Path) -> None:
     assert str(run.path) not in card.content and "{{" not in card.content
 
 
+@pytest.mark.slow
 def test_an_adapter_comes_with_its_base_model(trained: Trained, tmp_path: Path) -> None:
     run = trained("sokoban_lora")
     folder = run.write_hub_folder(tmp_path / "hub", "me/team", "last")

@@ -94,6 +94,7 @@ def test_other_sampling(run: Run, replayed: Replayed) -> None:
         replayed(place, "turn=1", "sampling.top_p=2")
 
 
+@pytest.mark.slow
 def test_training_trees(run: Run, replayed: Replayed) -> None:
     """Each tree, those of training tasks and the watched one, at each of its nodes and with each candidate."""
     trees = run.trees(0)
@@ -119,6 +120,7 @@ def test_training_trees(run: Run, replayed: Replayed) -> None:
     assert same.new[0].messages[0]["local"] == told[best]["local"]
 
 
+@pytest.mark.slow
 def test_later_evaluations(run: Run, replayed: Replayed) -> None:
     """In another world than the run's, of two conditions."""
     from troupe.cli import eval as evaluate

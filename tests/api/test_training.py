@@ -87,7 +87,7 @@ def test_an_interrupt_during_an_update_is_not_lost_with_a_pool(
     assert status(loop) == "interrupted"
 
 
-@pytest.mark.parametrize("losses", [2, 3])
+@pytest.mark.parametrize("losses", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_rebuild_in_which_an_actor_is_lost_is_tried_again(
     loop: TrainLoop, losses: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,6 +77,7 @@ def test_an_evaluation_repeats_the_runs_own_figures(run_dir: Path, ask: Ask, che
     assert (row["tasks"], row["samples"]) == (12, 1)
 
 
+@pytest.mark.slow
 def test_several_samples_sum_up_what_is_written(ask: Ask) -> None:
     evaluation = ask("checkpoint=base", "samples=4", "tasks=6")
     assert list(evaluation.conditions) == ["sampled", "greedy"]
@@ -143,6 +144,7 @@ def test_an_interrupted_evaluation_goes_on(ask: Ask, run_dir: Path, monkeypatch:
     assert straight.rows() == rows and straight.conditions == conditions
 
 
+@pytest.mark.slow
 def test_several_worlds_and_temperatures(ask: Ask) -> None:
     evaluation = ask("tasks=3", "world.horizon=[1,3]", "temperature=[0.5,0]", "name=grid")
     names = [f"horizon={h},{way}" for h in (1, 3) for way in ("temperature=0.5", "greedy")]
@@ -153,6 +155,7 @@ def test_several_worlds_and_temperatures(ask: Ask) -> None:
         ask("tasks=2", "name=grid")
 
 
+@pytest.mark.slow
 def test_lost_episodes_are_reported_beside_success(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("checkpoint=base", "temperature=own", "tasks=6", "samples=2")
     whole = ask(*words, "name=whole")

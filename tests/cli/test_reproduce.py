@@ -199,18 +199,21 @@ def test_a_mistake_is_an_error_before_anything_starts() -> None:
     assert not Path("runs").exists()
 
 
+IN_A_TEAM: list[tuple[dict[str, Any], str]] = [
+    ({"keys": ["swap=maybe"]}, "teams.mixed: swap must be true, false or agents to agents, got 'maybe'"),
+    ({"keys": ["swop=true"]}, r"teams.mixed: swop is an unknown key; did you mean swap\?"),
+    ({"keys": ["silence=[<first>,thrid]"]}, "teams.mixed: silence=thrid: the world has no agent 'thrid'"),
+    ({"keys": ["swap=true"], "setting": "shared"}, "teams.mixed: swap changes nothing"),
+    ({"agents": {"<first>": "own"}, "agent": "frist"}, "teams.mixed: agents.frist: the world has no agent 'frist'"),
+    ({"keys": ["world.sise=3"]}, "teams.mixed: world.sise is an unknown key. Known: "),
+    ({"keys": ["echo.<first>=<second>"]}, "teams.mixed: echo.first=second: 'second' does not act before 'first'"),
+    ({"agent": "frist"}, r"agents: no run has an agent 'frist'; did you mean first\?"),
+]
+
+
 @pytest.mark.parametrize(
     ("changes", "named"),
-    [
-        ({"keys": ["swap=maybe"]}, "teams.mixed: swap must be true, false or agents to agents, got 'maybe'"),
-        ({"keys": ["swop=true"]}, r"teams.mixed: swop is an unknown key; did you mean swap\?"),
-        ({"keys": ["silence=[<first>,thrid]"]}, "teams.mixed: silence=thrid: the world has no agent 'thrid'"),
-        ({"keys": ["swap=true"], "setting": "shared"}, "teams.mixed: swap changes nothing"),
-        ({"agents": {"<first>": "own"}, "agent": "frist"}, "teams.mixed: agents.frist: the world has no agent 'frist'"),
-        ({"keys": ["world.sise=3"]}, "teams.mixed: world.sise is an unknown key. Known: "),
-        ({"keys": ["echo.<first>=<second>"]}, "teams.mixed: echo.first=second: 'second' does not act before 'first'"),
-        ({"agent": "frist"}, r"agents: no run has an agent 'frist'; did you mean first\?"),
-    ],
+    [pytest.param(*case, marks=pytest.mark.slow if number > 1 else ()) for number, case in enumerate(IN_A_TEAM)],
 )
 def test_a_mistake_in_a_team_is_found_before_its_runs(changes: dict[str, Any], named: str) -> None:
     """``agent``: the name of the part's first agent."""

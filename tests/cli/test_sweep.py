@@ -140,12 +140,10 @@ def interrupt(*arguments: str) -> Path:
     return begun
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "launcher",
-    [
-        ["launcher=basic"],
-        pytest.param(["launcher=joblib", "hydra.launcher.n_jobs=1"], marks=pytest.mark.slow),
-    ],
+    [["launcher=basic"], ["launcher=joblib", "hydra.launcher.n_jobs=1"]],
     ids=str,
 )
 def test_no_iteration_is_done_twice(launcher: list[str], advanced: list[tuple[int, int]]) -> None:

@@ -62,6 +62,7 @@ def test_messages_that_a_policy_would_cut_are_told(warm_start: Callable[..., str
     assert re.search(message, out)
 
 
+@pytest.mark.slow
 def test_another_model_is_not_overwritten(warm_start: Callable[..., str]) -> None:
     warm_start("env=couplet", "steps=1", "validation_tasks=0")
     with pytest.raises(SystemExit, match=r"bases/couplet is of a warm start with .*; again=true replaces it"):
@@ -74,6 +75,7 @@ def test_a_wrong_word_ends_it_in_one_line(warm_start: Callable[..., str]) -> Non
         warm_start("env=couplet", "step=1")
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_steps_and_the_same_command_continues(tmp_path: Path) -> None:
     words = ["-m", "troupe", "warm-start", "env=couplet", "steps=100000", "validation_tasks=0", *SMALL]
     process = subprocess.Popen(

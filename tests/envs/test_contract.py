@@ -50,6 +50,6 @@ async def test_the_world_keeps_the_contract(name: str, variant: str) -> None:
     world = build_world("env", config | settings)
     try:
         await world.open()
-        await check_world(world, team=TEAM.get(name, (0.0, 1.0)), local=(0.0, most))
+        await check_world(world, tasks=2, team=TEAM.get(name, (0.0, 1.0)), local=(0.0, most))
     finally:
         await world.close()

@@ -139,6 +139,7 @@ def test_every_benchmark_composes(conditions: Any) -> None:
     assert not any(each.published for each in found.values())
 
 
+@pytest.mark.slow
 def test_all_tasks_of_each_in_a_row_of_its_own(conditions: Any, files: dict[str, str]) -> None:
     words = ["benchmark=aime24,gsm8k", files["aime24"], files["gsm8k"], "temperature=own"]
     first, second = conditions("exp=math_specialized", *words)
@@ -150,7 +151,9 @@ def test_all_tasks_of_each_in_a_row_of_its_own(conditions: Any, files: dict[str,
     assert len(code.tasks) == 2
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in ("aime24", "mbpp") else pytest.mark.slow) for name in ROWS]
+)
 async def test_each_is_read_and_judged(conditions: Any, files: dict[str, str], name: str) -> None:
     code = name in ("humaneval", "mbpp", "livecodebench", "apps", "codecontests")
     team = f"exp={'code' if code else 'math'}_single"

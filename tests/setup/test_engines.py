@@ -93,6 +93,7 @@ def test_what_is_refused(words: list[str], message: str) -> None:
         check(parts(*SMALL, *words), new=False, starts=False)
 
 
+@pytest.mark.slow
 def test_a_run_and_its_evaluation_speak_through_it(composed: Callable[..., DictConfig], tmp_path: Path) -> None:
     run = tmp_path / "run"
     loop = train.build(composed(*SMALL, "+policies.plan.engine={dtype: bfloat16}", f"run_dir={run}", "name=own"))
@@ -119,6 +120,7 @@ async def test_one_model_in_two_engines() -> None:
     await factory.close()
 
 
+@pytest.mark.slow
 def test_an_engine_is_tested_on_prompts_of_the_world(
     composed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

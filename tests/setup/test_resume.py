@@ -156,6 +156,7 @@ def test_a_run_can_be_longer_than_was_planned(begin: Callable[..., TrainLoop], r
     assert kept.loop.iterations == 5 and kept.loop.checkpoint.keep == 1 and kept.resume is None
 
 
+@pytest.mark.slow
 def test_an_older_checkpoint_can_be_named(resume: Resumed, straight: Path, tmp_path: Path) -> None:
     path = tmp_path / "copy"
     shutil.copytree(straight, path, symlinks=True)

@@ -103,6 +103,7 @@ def test_adapters_share_one_pool_one_engine_and_one_base(build: Build) -> None:
     assert sum(storages.values()) == 4 * (base + sum(p.numel() for p in learner if p.requires_grad))
 
 
+@pytest.mark.slow
 async def test_a_base_that_nothing_learns_is_in_bfloat16_and_its_adapters_in_float32(build: Build) -> None:
     """The engine computes with the same memory, and agrees with the learner."""
     loop = build(*LORA, "strategy.precision=bf16-mixed", "algorithm.objective.entropy=0.01")
@@ -199,6 +200,7 @@ def test_an_evaluation_of_adapters_repeats_the_runs_own_figures(adapted: Path, n
     assert {key: found[key] for key in known} == known
 
 
+@pytest.mark.slow
 def test_adapters_change_roles_and_play_with_strangers(adapted: Path) -> None:
     own = ask(adapted, "checkpoint=last")
     swapped = ask(adapted, "checkpoint=last", "swap=true")
@@ -333,6 +335,7 @@ def test_an_unknown_target_is_told_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_merged_adapter_can_be_a_base(build: Build, adapted: Path) -> None:
     folder = adapted / "checkpoints" / "last"
     loop = build("experiment=sokoban_specialized", *SMALL, f"policies.tool.base={folder / 'tool'}")

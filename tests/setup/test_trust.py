@@ -345,7 +345,7 @@ def test_names_of_policies_are_no_paths(hostile: Callable[[Change], Path], tmp_p
     assert not (tmp_path / "hub").exists()
 
 
-@pytest.mark.parametrize("link", ["checkpoints/best", "checkpoints/iteration_00000/plan/notes.txt", "evaluations"])
+@pytest.mark.parametrize("link", ["checkpoints/best", "evaluations"])
 def test_links_out_of_the_run_are_neither_written_nor_published(
     hostile: Callable[[Change], Path], tmp_path: Path, link: str
 ) -> None:

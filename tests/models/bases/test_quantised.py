@@ -215,6 +215,7 @@ def test_offline_the_download_says_what_to_do(
         main()
 
 
+@pytest.mark.slow
 def test_a_file_is_a_base(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is dequantised once, in a process with limits, into the cache; what lies beside it is not read:
     configurations of others name code that transformers would ask to run."""
@@ -235,6 +236,7 @@ def test_a_file_is_a_base(file: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TROUPE_CACHE", str(tmp_path / "cache"))
     damaged = tmp_path / "m.gguf"

@@ -66,6 +66,7 @@ async def test_the_smaller_number_is_the_engines_state(tokenizer):
     assert len(await other.generate(request(4, n=7))) == 7, "a request with more decodes alone"
 
 
+@pytest.mark.slow
 async def test_one_request_that_does_not_fit_is_named(tokenizer):
     engine = TorchEngine({"p": build()}, tokenizer, 64)
     bound_memory(engine, 1, "step")
