@@ -197,8 +197,8 @@ test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 test-slow: $(DEV) ## Run the tests that take half a minute or more: several processes, whole trainings
 	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m "slow and not sandbox and not vllm and not gpu" $(args)
 
-test-sandbox: $(DEV) ## Run the programs that attack the sandbox
-	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m sandbox tests/sandbox $(args)
+test-sandbox: $(DEV) ## Run what attacks the sandbox: programs, and answers in mathematics
+	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m sandbox tests/sandbox tests/envs/math/test_answers.py $(args)
 
 test-all: $(DEV) ## Run the default tests, the slow ones, the attacks on the sandbox and those of the pages, collected once
 	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) \

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pickle
+import re
 import resource
 import shutil
 import subprocess
@@ -21,8 +22,10 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import settings
-from omegaconf import DictConfig, flag_override
+from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf.errors import OmegaConfBaseException
 from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.grid.notation import vocabulary
@@ -76,7 +79,7 @@ def board() -> Task:
 def composed() -> Iterator[Callable[..., DictConfig]]:
     """``composed("experiment=...", "key=value", ...)``: what ``troupe`` hands to ``build``.
 
-    Compositions that differ in the run's directory alone are one.
+    Each choice of files is composed once; values are laid over it as Hydra does, which tells what is wrong with them.
     """
 
     @cache
@@ -84,14 +87,21 @@ def composed() -> Iterator[Callable[..., DictConfig]]:
         with initialize_config_module("troupe.configs", version_base="1.3"):
             return pickle.dumps(compose("train", overrides=list(words), return_hydra_config=True))
 
+    def is_value(word: str) -> bool:
+        key = word.partition("=")[0]
+        return key in ("name", "run_dir", "resume") or bool(re.fullmatch(r"(?!hydra)\w+(\.\w+)+", key))
+
     def composition(*overrides: str) -> DictConfig:
-        places = dict(each.split("=", 1) for each in overrides if each.startswith(("run_dir=", "resume=")))
-        cfg = pickle.loads(once(tuple(each for each in overrides if each.partition("=")[0] not in places)))
+        cfg = pickle.loads(once(tuple(word for word in overrides if not is_value(word))))
+        try:
+            for override in OverridesParser.create().parse_overrides([word for word in overrides if is_value(word)]):
+                OmegaConf.update(cfg, override.key_or_group, override.value(), merge=True)
+        except OmegaConfBaseException:
+            cfg = pickle.loads(once(overrides))
         with flag_override(cfg, ["readonly", "struct"], False):
             cfg.hydra.overrides.task = list(overrides)
             HydraConfig.instance().set_config(cfg)
             del cfg["hydra"]
-            cfg.merge_with(places)
         return cfg
 
     yield composition

@@ -294,6 +294,7 @@ def test_trees_are_kept_and_change_nothing(finished: TrainLoop, build: Build) ->
         assert row["diagnostics/watched_completions"] > 0 and row["time/trees_s"] > 0
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_run(finished: TrainLoop, build: Build) -> None:
     other = build("seed=1", "loop.iterations=1")
     train.train(other)
@@ -429,6 +430,7 @@ def test_an_interrupt_leaves_a_usable_run(build: Build, monkeypatch: pytest.Monk
     assert same(checkpoint(loop, "last"), weights(loop))
 
 
+@pytest.mark.slow
 def test_an_interrupt_during_an_update_lets_it_finish(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     # A signal cancels the main task; a checkpoint must never hold policies of which only some have learnt.
     loop = build()

@@ -120,6 +120,7 @@ def test_an_adapter_comes_with_its_base_model(trained: Trained, tmp_path: Path) 
         assert torch.equal(names["model"](prompt).logits, expected(prompt).logits)
 
 
+@pytest.mark.slow
 def test_frozen_and_remote_policies(trained: Trained, chat_server: Any, tmp_path: Path) -> None:
     chat_server.script = lambda messages, seed: "R"
     server = ["policy@policies.tool=[laptop,remote]", "policies.tool.remote.model=m"]

@@ -84,6 +84,7 @@ def test_other_policies_speak_from_the_fork_on(run: Run, replayed: Replayed) -> 
     assert "new 1" in shown and "new 2" in shown
 
 
+@pytest.mark.slow
 def test_other_sampling(run: Run, replayed: Replayed) -> None:
     place = f"episode=test_00001/{long_episode(run, 'test_00001')}"
     short, _ = replayed(place, "turn=1", "sampling.max_tokens=2", "agents.tool=base")

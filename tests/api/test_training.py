@@ -29,6 +29,7 @@ def loop(composed: Callable[..., Any], tmp_path: Path) -> TrainLoop:
     return made
 
 
+@pytest.mark.slow
 def test_an_actor_that_is_lost_before_the_first_checkpoint_is_written_is_replaced(
     loop: TrainLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,6 +186,7 @@ def test_lost_episodes_are_reported_beside_success(ask: Ask, monkeypatch: pytest
     assert (compared.tasks, compared.lost, compared.difference) == (5, 1, 0)
 
 
+@pytest.mark.slow
 def test_stand_ins_swap_and_cross_play(run_dir: Path, ask: Ask) -> None:
     words = ("checkpoint=last", "temperature=own", "tasks=4")
     silent = ask(*words, "silence=[tool]")

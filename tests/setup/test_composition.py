@@ -107,7 +107,7 @@ def test_a_file_counts_before_the_experiment_that_has_its_name(tmp_path: Path) -
 
 def test_a_file_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with configurations():
-        words = ["experiment=sokoban_lora"]
+        words = ["experiment=sokoban_lora", "run_dir=nowhere"]  # whose default has the time
         before, parses, load = compose("train", overrides=words), [], OmegaConf.load
         monkeypatch.setattr(OmegaConf, "load", lambda file: parses.append(file) or load(file))
         assert compose("train", overrides=words) == before and not parses

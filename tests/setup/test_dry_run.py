@@ -78,6 +78,7 @@ def test_vllms_memory_is_its_copy_of_the_weights_and_the_cache_that_it_is_given(
         planned("engine=vllm", "engine.kv_cache_gib=0")
 
 
+@pytest.mark.slow
 def test_shards_and_replicas_of_vllm_need_memory_on_the_next_gpus() -> None:
     words = (
         "engine=vllm",
@@ -110,6 +111,7 @@ def test_looking_ahead_costs() -> None:
     assert planned("algorithm.reward.team=global").completions == planned().completions * 3 // 2
 
 
+@pytest.mark.slow
 def test_every_topology_says_what_it_costs() -> None:
     few = ["loop.tasks_per_iteration=1", "env.horizon=2"]  # steps: tool, plan, tool, plan
     cost = {
@@ -153,6 +155,7 @@ def test_sharding_divides_what_it_shards() -> None:
     assert (kept.memory.weights, kept.memory.gradients, kept.memory.optimizer) == (0, n, 0)
 
 
+@pytest.mark.slow
 def test_a_sharded_base_leaves_the_adapters_whole_and_the_engine_a_base_of_its_own() -> None:
     (shared,), (sharded,) = (
         planned("regime=lora", *words).pools

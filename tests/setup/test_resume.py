@@ -196,6 +196,7 @@ def test_the_whole_command_with_resume(resume: Resumed, straight: Path, tmp_path
         resume(path, *SMALL, "seed=1")
 
 
+@pytest.mark.slow
 def test_another_logger_alone(resume: Resumed, straight: Path, tmp_path: Path) -> None:
     path = tmp_path / "copy"
     shutil.copytree(straight, path, symlinks=True)
@@ -284,7 +285,12 @@ REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+QUICK = ("finished", "two keys", "config changed", "damaged")
+
+
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in REFUSED]
+)
 def test_what_cannot_be_continued_is_refused(
     resume: Resumed, composed: Callable[..., DictConfig], straight: Path, tmp_path: Path, case: str
 ) -> None:
@@ -309,6 +315,7 @@ def test_a_run_of_an_older_version_is_refused_with_the_reason(resume: Resumed, o
     assert {file: file.read_bytes() for file in old_run.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_run_from_before_its_reward_had_a_name_goes_on_with_its_own_outcomes(
     resume: Resumed, straight: Path, tmp_path: Path
 ) -> None:

@@ -401,6 +401,7 @@ def test_states_of_a_continued_run_are_no_pickles(hostile: Callable[[Change], Pa
     assert not canary.exists()
 
 
+@pytest.mark.slow
 def test_states_of_a_continued_run_do_not_unfold(hostile: Callable[[Change], Path]) -> None:
     path = hostile(lambda config: None)
     checkpoint = path / "checkpoints" / "iteration_00000"
