@@ -23,7 +23,7 @@ from troupe.models.bases.base_models import SHIPPED
 from troupe.setup.composition import choices
 from troupe.setup.sections import read_config
 
-from .worlds import SETTINGS
+from .worlds import SETTINGS, slow_but
 
 ROOT = Path(__file__).parents[1]
 Composed = Callable[..., DictConfig]
@@ -125,15 +125,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
 # ---- what composes --------------------------------------------------------------------------------------------------
 
 
-QUICK = {"sokoban", "math", "writing", "code_collab"}
-"""Worlds that have all scales between them."""
+QUICK = [f"{name}_specialized" for name in ("sokoban", "math", "writing", "code_collab")]
+"""Of worlds that have all scales between them."""
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize(
-    "experiment",
-    [pytest.param(f"{name}_specialized", marks=() if name in QUICK else pytest.mark.slow) for name in WORLDS],
-)
+@pytest.mark.parametrize("experiment", slow_but(QUICK, EXPERIMENTS))
 def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scale: str) -> None:
     words = [f"experiment={experiment}", f"scale={scale}", "name=test", "run_dir=nowhere"]
     with initialize_config_module("troupe.configs", version_base="1.3"):
@@ -476,28 +473,3 @@ def test_posts_with_a_tiny_model_in_the_place_of_smollm2(
     assert summary["status"] == "finished" and row["rollout/completions"] == 2 * 2 * len(loop.world.agents)
     for agent in loop.world.agents:
         assert 0 <= row[f"rollout/{agent}/points"] <= 3 and row[f"rollout/{agent}/judge_errors"] == 0
-
-
-# ---- chat templates -------------------------------------------------------------------------------------------------
-
-MISTAKES = {
-    "an argument that it does not read": (
-        {"enable_thinking": False, "enable_thinkng": False},
-        r"policies\.plan\.chat\.enable_thinkng: the chat template of policies\.plan\.base does not read it; it reads "
-        r"enable_thinking",
-    ),
-    "what Troupe decides": ({"add_generation_prompt": False}, r"policies\.plan\.chat\.add_generation_prompt"),
-    "the messages": ({"messages": []}, r"policies\.plan\.chat\.messages"),
-    "no keys": ("hot", r"policies\.plan\.chat must hold keys, got 'hot'"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_what_a_chat_template_does_not_read(composed: Composed, tiny: str, tmp_path: Path, mistake: str) -> None:
-    chat, message = MISTAKES[mistake]
-    cfg = composed("scale=paper_1_7b", "engine=torch", *(f"policies.{name}.base={tiny}" for name in ("tool", "plan")))
-    OmegaConf.update(cfg, "policies.plan.chat", chat, merge=False)
-    OmegaConf.update(cfg, "run_dir", str(tmp_path / "run"))
-    with pytest.raises(ValueError, match=message):
-        train.build(cfg)
-    assert not (tmp_path / "run").exists()

@@ -10,14 +10,12 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 from rich.console import Console
 
 from troupe.cli import train
 from troupe.cli.eval import InterruptedEvaluation
-from troupe.cli.eval import run as evaluate
 from troupe.cli.start import start
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.errors import ConfigError, LostEpisodesError
@@ -26,7 +24,8 @@ from troupe.evaluation.partial import PartialEvaluation, PlayedSample
 from troupe.evaluation.records import EvaluationRecord
 from troupe.experience import Task
 from troupe.runs.files import FORMAT
-from troupe.setup.command_line import with_open_keys
+
+from ..asked import evaluated
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -53,9 +52,7 @@ def ask(run_dir: Path) -> Ask:
     """``ask("key=value", ...)``: an evaluation of the run."""
 
     def asked(*words: str, console: Console | None = None) -> EvaluationRecord:
-        with initialize_config_module("troupe.configs", version_base="1.3"):
-            cfg = compose("eval", overrides=with_open_keys([f"run={run_dir}", *words]))
-        return evaluate(cfg, console or Console(file=io.StringIO()))
+        return evaluated(run_dir, *words, console=console)
 
     return asked
 

@@ -22,6 +22,8 @@ from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.overview import Overview
 from troupe.sweep.page import has_charts
 
+from ..worlds import slow_but
+
 SILENT = "the paper is silent"
 SMALL = "loop.iterations=2 loop.completions=0 loop.tasks_per_iteration=2 loop.eval_every=1 loop.validation_tasks=2"
 TABLE: dict[str, Any] = {
@@ -211,10 +213,7 @@ IN_A_TEAM: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [pytest.param(*case, marks=pytest.mark.slow if number > 1 else ()) for number, case in enumerate(IN_A_TEAM)],
-)
+@pytest.mark.parametrize(("changes", "named"), slow_but(IN_A_TEAM[:2], IN_A_TEAM))
 def test_a_mistake_in_a_team_is_found_before_its_runs(changes: dict[str, Any], named: str) -> None:
     """``agent``: the name of the part's first agent."""
     content = TABLE | {"cross_play": {}, "claims": [], "rows": {"own": {"setting": "own"}}}

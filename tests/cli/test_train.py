@@ -27,7 +27,7 @@ from troupe.experience import Candidate, Episode
 from troupe.loop import TrainLoop
 
 from ..processes import without_notice
-from ..worlds import SETTINGS, WORLDS
+from ..worlds import SETTINGS, WORLDS, slow_but
 
 Composed = Callable[..., DictConfig]
 ROOT = Path(__file__).parents[2]
@@ -83,17 +83,13 @@ SMALL_WORLDS = [world for world in WORLDS if world not in SETTINGS and world != 
 """Those that the laptop's models can read."""
 
 
+ONE_REGIME_EACH = [
+    f"{world}_{('specialized', 'shared', 'lora')[number % 3]}" for number, world in enumerate(SMALL_WORLDS)
+]
+
+
 @pytest.mark.parametrize(
-    "experiment",
-    [
-        *(
-            pytest.param(f"{world}_{('specialized', 'shared', 'lora')[number % 3]}", marks=pytest.mark.slow)
-            for number, world in enumerate(SMALL_WORLDS)
-            if world != "math_team"
-        ),
-        "math_team_lora",
-        "sokoban_single",
-    ],
+    "experiment", slow_but(("math_team_lora", "sokoban_single"), [*ONE_REGIME_EACH, "sokoban_single"])
 )
 def test_a_team_of_every_world_can_be_built(composed: Composed, tmp_path: Path, experiment: str) -> None:
     """In one regime each; tests/setup/test_composition.py has all experiments."""
@@ -153,14 +149,7 @@ ALIKE = "at_grpo_flat at_grpo_turn_only dr_grpo gspo mareinforce maremax marloo 
 """Algorithms of the same classes as another one: their yamls are in the table of biases, which is computed anew."""
 
 
-@pytest.mark.parametrize(
-    "algorithm",
-    [
-        pytest.param(name, marks=[] if name in QUICK else pytest.mark.slow)
-        for name in names("algorithm")
-        if name not in ALIKE
-    ],
-)
+@pytest.mark.parametrize("algorithm", slow_but(QUICK, [name for name in names("algorithm") if name not in ALIKE]))
 def test_every_algorithm_learns_from_an_iteration(composed: Composed, tmp_path: Path, algorithm: str) -> None:
     """One iteration on the real engine and learner: every candidate is judged, every policy is updated."""
     small = ["algorithm.sampler.k=2", "env.horizon=1", "loop.tasks_per_iteration=4", f"run_dir={tmp_path / 'run'}"]

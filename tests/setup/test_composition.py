@@ -23,7 +23,7 @@ from troupe.errors import ConfigError
 from troupe.kernels import products
 from troupe.setup.composition import all_choices, choices, configurations
 
-from ..worlds import SETTINGS, WORLDS
+from ..worlds import SETTINGS, WORLDS, slow_but
 
 Composed = Callable[..., DictConfig]
 WRITERS = {"writing": ("concise", "detailed"), "writing_arxiv": ("background", "method")}
@@ -67,10 +67,7 @@ QUICK |= {("code", regime) for regime in REGIMES}
 """In the default tests every world in one regime, and one in all."""
 
 
-@pytest.mark.parametrize(
-    ("world", "regime"),
-    [pytest.param(*pair, marks=() if pair in QUICK else pytest.mark.slow) for pair in PAIRS_OF_NAMES],
-)
+@pytest.mark.parametrize(("world", "regime"), slow_but(QUICK, PAIRS_OF_NAMES))
 def test_every_experiment(composed: Composed, world: str, regime: str) -> None:
     experiment = f"experiment={world}_{regime}"
     if world in NO_SOLO and regime == "single":
@@ -246,9 +243,7 @@ def command(monkeypatch: pytest.MonkeyPatch, name: str, *words: str) -> None:
     start(name, words)
 
 
-@pytest.mark.parametrize(
-    "regime", [pytest.param(name, marks=() if name in ("lora", "single") else pytest.mark.slow) for name in REGIMES]
-)
+@pytest.mark.parametrize("regime", slow_but(("lora", "single"), REGIMES))
 def test_a_world_of_three_agents_trains_with_one_yaml(own: Path, monkeypatch: pytest.MonkeyPatch, regime: str) -> None:
     words = ["env=mine", f"regime={regime}", "run_dir=run", *SMALL]
     command(monkeypatch, "train", "--config-dir", str(own), *words)

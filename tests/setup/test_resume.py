@@ -26,6 +26,9 @@ from troupe.runs.files import RunDirectoryError
 from troupe.runs.lock import HeldError
 from troupe.setup.assembly import checked
 
+from ..asked import rows, summary
+from ..worlds import slow_but
+
 SMALL = [
     "experiment=sokoban_specialized",
     "algorithm=at_grpo_shuffled",  # its credit draws random numbers from one iteration to the next
@@ -59,21 +62,10 @@ def resume(composed: Callable[..., DictConfig]) -> Resumed:
     return lambda path, *overrides: train.build(composed(f"resume={path}", *overrides))
 
 
-def untimed(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if not key.endswith("_s")}
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    """The whole lines: a run may be in the middle of one."""
-    lines = (path / "metrics.jsonl").read_text().splitlines(keepends=True)
-    return [untimed(json.loads(line)) for line in lines if line.endswith("\n")]
-
-
 def assert_equal(path: Path, other: Path) -> None:
     """Weights, metrics, summary, episodes."""
     assert rows(path) == rows(other)
-    one, two = (untimed(json.loads((each / "summary.json").read_text())) for each in (path, other))
-    assert one == two
+    assert summary(path) == summary(other)
     for name in ("last", "best"):
         for policy in ("tool", "plan"):
             mine, its = (checkpoint_weights(each / "checkpoints" / name / policy) for each in (path, other))
@@ -285,12 +277,7 @@ REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
 }
 
 
-QUICK = ("finished", "two keys", "config changed", "damaged")
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=() if case in QUICK else pytest.mark.slow) for case in REFUSED]
-)
+@pytest.mark.parametrize("case", slow_but(("finished", "two keys", "config changed", "damaged"), REFUSED))
 def test_what_cannot_be_continued_is_refused(
     resume: Resumed, composed: Callable[..., DictConfig], straight: Path, tmp_path: Path, case: str
 ) -> None:

@@ -1,7 +1,6 @@
 """Teams of adapters, of frozen policies, of several bases; what is closed where one is not whole."""
 
 import asyncio
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 from peft import PeftModel
-from rich.console import Console
 
 from troupe.cli import train
-from troupe.cli.eval import run as evaluate
 from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
 from troupe.models.bases.base_models import base_path
@@ -25,8 +21,9 @@ from troupe.models.bases.tiny import build_tokenizer
 from troupe.models.pools.strategies import StrategySettings
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.setup import assembly, team
-from troupe.setup.command_line import with_open_keys
 from troupe.setup.team import _loaded
+
+from ..asked import evaluated, rows, summary
 
 SMALL = [
     "loop.iterations=2",
@@ -58,14 +55,6 @@ def build(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPath
 
 def same(one: Weights, other: Weights) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
-
-
-def untimed(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if not key.endswith("_s")}
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [untimed(json.loads(line)) for line in (path / "metrics.jsonl").read_text().splitlines()]
 
 
 def checkpoint(path: Path, name: str = "last") -> dict[str, Weights]:
@@ -177,8 +166,7 @@ def test_an_interrupted_run_of_adapters_goes_on_to_the_bit(
     path = loop.directory.path
     train.run(composed(f"resume={path}"))
     assert rows(path) == rows(adapted)
-    one, two = (untimed(json.loads((each / "summary.json").read_text())) for each in (path, adapted))
-    assert one == two
+    assert summary(path) == summary(adapted)
     for name in ("last", "best"):
         mine, its = checkpoint(path, name), checkpoint(adapted, name)
         assert mine.keys() == its.keys() and all(same(mine[policy], its[policy]) for policy in mine)
@@ -187,15 +175,12 @@ def test_an_interrupted_run_of_adapters_goes_on_to_the_bit(
 
 
 def ask(run_dir: Path, *words: str) -> dict[str, Any]:
-    with initialize_config_module("troupe.configs", version_base="1.3"):
-        cfg = compose("eval", overrides=with_open_keys([f"run={run_dir}", "temperature=own", *words]))
-    return dict(evaluate(cfg, Console(file=io.StringIO())).conditions["sampled"])
+    return dict(evaluated(run_dir, "temperature=own", *words).conditions["sampled"])
 
 
 @pytest.mark.parametrize(("name", "prefix"), [("base", "eval_before"), ("last", "eval"), ("best", "eval_best")])
 def test_an_evaluation_of_adapters_repeats_the_runs_own_figures(adapted: Path, name: str, prefix: str) -> None:
-    summary = json.loads((adapted / "summary.json").read_text())
-    known = {k.removeprefix(f"{prefix}/"): v for k, v in summary.items() if k.startswith(f"{prefix}/")}
+    known = {k.removeprefix(f"{prefix}/"): v for k, v in summary(adapted).items() if k.startswith(f"{prefix}/")}
     found = ask(adapted, f"checkpoint={name}")
     assert {key: found[key] for key in known} == known
 
@@ -222,9 +207,8 @@ def test_a_frozen_policy_speaks_and_never_learns(build: Build) -> None:
     for row in rows(path):
         assert row["rollout/tool/reward"] is not None
         assert not [key for key in row if key.startswith("train/tool/")]
-    summary = json.loads((path / "summary.json").read_text())
-    found = ask(path, "checkpoint=last")
-    assert {key: found[key] for key in ("success", "turns")} == {k: summary[f"eval/{k}"] for k in ("success", "turns")}
+    found, own = ask(path, "checkpoint=last"), summary(path)
+    assert [found[key] for key in ("success", "turns")] == [own[f"eval/{key}"] for key in ("success", "turns")]
 
 
 async def test_frozen_policies_and_adapters_meet_on_one_base(build: Build) -> None:

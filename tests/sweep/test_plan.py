@@ -20,6 +20,8 @@ from troupe.sweep.sweep_file import SweepFile
 from troupe.sweep.table_file import SCALES, TableFile, table_names
 from troupe.sweep.teams import cells_of
 
+from ..worlds import slow_but
+
 ROOT = Path(__file__).parents[2]
 SWEEPS = sorted(file.stem for file in (ROOT / "configs" / "sweep").glob("*.yaml"))
 FILE: dict[str, Any] = {
@@ -56,9 +58,7 @@ QUICK = ("k", "learning_magrpo", "role_swap", "seeds", "smollm2_controls")
 """Of sweeps with few settings."""
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SWEEPS]
-)
+@pytest.mark.parametrize("name", slow_but(QUICK, SWEEPS))
 def test_every_sweep_that_is_shipped_can_be_read(name: str) -> None:
     with configurations():
         file = SweepFile.read(name)
@@ -255,17 +255,11 @@ def test_mistakes_of_tuning_and_sealed_tasks(tmp_path: Path) -> None:
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("number", "name"),
-    [
-        pytest.param(number, name, marks=() if name in ("turns", "writing") else pytest.mark.slow)
-        for number, name in enumerate(table_names())
-    ],
-)
-def test_every_table_plans(number: int, name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", slow_but(("turns", "writing"), table_names()))
+def test_every_table_plans(name: str, tmp_path: Path) -> None:
     """At one of its scales."""
     scales = [scale for scale in SCALES if scale in TableFile.read(name).scales]
-    scale, runs = scales[number % len(scales)], tmp_path
+    scale, runs = scales[table_names().index(name) % len(scales)], tmp_path
     options, words = Options.split("reproduce", [f"table={name}", f"scale={scale}", f"runs={runs}", "seeds=1"])
     (table,) = options.tables()
     plan = plan_table(options, table, words)
