@@ -82,10 +82,10 @@ def table(runs: str, name: str) -> list[dict[str, str]]:
 @pytest.mark.slow
 def test_an_interrupted_sweep_ends_as_if_it_had_not_been(capsys: pytest.CaptureFixture[str]) -> None:
     """Though two commands go on with it at once."""
-    sweep = write("both", {"shared": ["experiment=sokoban_shared", "loop.iterations=9"]}, [0, 1])
+    sweep = write("both", {"shared": ["experiment=sokoban_shared", "loop.iterations=4"]}, [0, 1])
     process = program(sweep)
     deadline = time.monotonic() + 300
-    while sum(map(len, map(lines, directories()))) < 10:  # one run is finished, the second is at work
+    while sum(map(len, map(lines, directories()))) < 5:  # one run is finished, the second is at work
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
@@ -94,7 +94,7 @@ def test_an_interrupted_sweep_ends_as_if_it_had_not_been(capsys: pytest.CaptureF
     assert err.splitlines()[-1] == "interrupted; the same command goes on from there"
     assert out.count("| missing |") == 1 and out.count("| finished |") == 1
     begun = {path: lines(path) for path in directories()}
-    assert 0 < min(map(len, begun.values())) < 9 and len(begun) == 2
+    assert sorted(map(len, begun.values()))[0] in (1, 2, 3) and len(begun) == 2
     (first,) = finished()
     before = (first / "summary.json").read_bytes()
 
@@ -106,7 +106,7 @@ def test_an_interrupted_sweep_ends_as_if_it_had_not_been(capsys: pytest.CaptureF
     assert (first / "summary.json").read_bytes() == before
     assert directories() == begun.keys()
     assert all(lines(path)[: len(there)] == there for path, there in begun.items()), "an iteration was done twice"
-    assert all(len(lines(path)) == 9 for path in begun)
+    assert all(len(lines(path)) == 4 for path in begun)
 
     capsys.readouterr()
     assert run([sweep]) == 0
