@@ -75,7 +75,7 @@ ifneq ($(UNKNOWN),)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare watch report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 coder_q4 bench bench-vllm gpu-day soak test test-slow test-all check-docs test-docs test-vllm test-gpu test-trl test-deepspeed test-gym test-agents sweep-agents test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare watch report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 coder_q4 bench bench-vllm gpu-day soak test test-slow test-sandbox test-all check-docs test-docs test-vllm test-gpu test-trl test-deepspeed test-gym test-agents sweep-agents test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -195,9 +195,12 @@ test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(args)
 
 test-slow: $(DEV) ## Run the tests that take half a minute or more: several processes, whole trainings
-	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m "slow and not vllm and not gpu" $(args)
+	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m "slow and not sandbox and not vllm and not gpu" $(args)
 
-test-all: $(DEV) ## Run the default tests, the slow ones and those of the pages, collected once
+test-sandbox: $(DEV) ## Run what attacks the sandbox: programs, and answers in mathematics
+	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m sandbox tests/sandbox tests/envs/math/test_answers.py $(args)
+
+test-all: $(DEV) ## Run the default tests, the slow ones, the attacks on the sandbox and those of the pages, collected once
 	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) \
 	  -m "not (vllm or gpu or trl or notebook or docs or browser or agents or ray or deepspeed)" $(args)
 

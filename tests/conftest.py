@@ -4,6 +4,8 @@ configurations as the command composes them."""
 import contextlib
 import json
 import os
+import pickle
+import re
 import resource
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,8 +22,10 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_module
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from hypothesis import settings
-from omegaconf import DictConfig, open_dict
+from omegaconf import DictConfig, OmegaConf, flag_override
+from omegaconf.errors import OmegaConfBaseException
 from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.grid.board import vocabulary
@@ -72,13 +77,30 @@ def board() -> Task:
 
 @pytest.fixture(scope="session")
 def composed() -> Iterator[Callable[..., DictConfig]]:
-    """``composed("experiment=...", "key=value", ...)``: what ``troupe`` hands to ``build``."""
+    """``composed("experiment=...", "key=value", ...)``: what ``troupe`` hands to ``build``.
+
+    Each choice of files is composed once; values are laid over it as Hydra does, which tells what is wrong with them.
+    """
+
+    @cache
+    def once(words: tuple[str, ...]) -> bytes:
+        with initialize_config_module("troupe.configs", version_base="1.3"):
+            return pickle.dumps(compose("train", overrides=list(words), return_hydra_config=True))
+
+    def is_value(word: str) -> bool:
+        key = word.partition("=")[0]
+        return key in ("name", "run_dir", "resume") or bool(re.fullmatch(r"(?!hydra)\w+(\.\w+)+", key))
 
     def composition(*overrides: str) -> DictConfig:
-        with initialize_config_module("troupe.configs", version_base="1.3"):
-            cfg = compose("train", overrides=list(overrides), return_hydra_config=True)
-        HydraConfig.instance().set_config(cfg)
-        with open_dict(cfg):
+        cfg = pickle.loads(once(tuple(word for word in overrides if not is_value(word))))
+        try:
+            for override in OverridesParser.create().parse_overrides([word for word in overrides if is_value(word)]):
+                OmegaConf.update(cfg, override.key_or_group, override.value(), merge=True)
+        except OmegaConfBaseException:
+            cfg = pickle.loads(once(overrides))
+        with flag_override(cfg, ["readonly", "struct"], False):
+            cfg.hydra.overrides.task = list(overrides)
+            HydraConfig.instance().set_config(cfg)
             del cfg["hydra"]
         return cfg
 

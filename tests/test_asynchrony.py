@@ -206,6 +206,7 @@ def test_a_run_ahead_ends_with_every_task_learnt_from_and_honest_ages(ahead: Bui
     assert any("train/plan/stale_ess_ratio" in row for row in rows(loop.directory.path))
 
 
+@pytest.mark.slow
 def test_a_program_is_played_ahead_through_the_gateway(build: Build) -> None:
     signalling = "env=signalling", "regime=specialized", "algorithm=mas_grpo", "algorithm.sampler.k=3"
     loop = build(*signalling, "loop.staleness=1", *AHEAD)
@@ -291,6 +292,7 @@ def test_a_policy_of_bound_0_learns_from_its_present_weights_alone(ahead: Build)
     assert [row["train/tool/staleness_max"] for row in metrics] == [0, 1, 1]
 
 
+@pytest.mark.slow
 def test_a_budget_of_completions_leaves_little_unused(ahead: Build) -> None:
     loop = ahead("loop.iterations=100", "loop.completions=150", "algorithm.sampler.k=4")
     summary = asyncio.run(loop.run())
@@ -301,7 +303,8 @@ def test_a_budget_of_completions_leaves_little_unused(ahead: Build) -> None:
 # ---- interrupts and resumption ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("in_flight", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("in_flight", [False, True])
 def test_an_interrupted_run_goes_on_with_the_tasks_that_were_under_way(
     gated: Build, composed: Callable[..., DictConfig], in_flight: bool
 ) -> None:
@@ -361,6 +364,7 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(
 # ---- faults ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_episode_that_is_lost_ahead_is_counted_in_the_iteration_that_would_learn_from_it(
     gated: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,7 +85,11 @@ def described(episodes: Sequence[Episode]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(("algorithm", "history"), [(CHAIN, True), (TREE, False)], ids=["chain-memory", "tree"])
+@pytest.mark.parametrize(
+    ("algorithm", "history"),
+    [pytest.param(CHAIN, True, marks=pytest.mark.slow), (TREE, False)],
+    ids=["chain-memory", "tree"],
+)
 def test_the_same_run_to_the_bit(play: Play, algorithm: list[str], history: bool) -> None:
     native, weights, summary = play(signalling(history=history), *algorithm)
     others, learnt, found = play(through_the_gateway(pure=True, history=history), *algorithm)

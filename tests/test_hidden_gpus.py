@@ -40,6 +40,7 @@ def test_neither_tests_nor_their_processes_see_a_gpu() -> None:
     assert subprocess.run([sys.executable, "-c", told], capture_output=True, text=True).stdout == "True\n"
 
 
+@pytest.mark.slow
 def test_a_run_on_the_cpu_touches_no_gpu(pretended_gpu: None, composed: Callable[..., Any], tmp_path: Path) -> None:
     run = tmp_path / "run"
     train.train(build(composed(*SMALL, "strategy.accelerator=cpu", f"run_dir={run}")))

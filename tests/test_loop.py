@@ -238,6 +238,7 @@ def test_an_equal_seed_gives_an_equal_run(finished: TrainLoop, build: Build) -> 
         assert (again.directory.path / "episodes" / file.name).read_bytes() == file.read_bytes()
 
 
+@pytest.mark.slow
 def test_diagnostics_change_nothing_but_themselves(finished: TrainLoop, build: Build) -> None:
     """The run with them has played a probe, with its own seeds."""
     off = build("diagnostics=off")
@@ -293,6 +294,7 @@ def test_trees_are_kept_and_change_nothing(finished: TrainLoop, build: Build) ->
         assert row["diagnostics/watched_completions"] > 0 and row["time/trees_s"] > 0
 
 
+@pytest.mark.slow
 def test_another_seed_gives_another_run(finished: TrainLoop, build: Build) -> None:
     other = build("seed=1", "loop.iterations=1")
     train.train(other)
@@ -301,6 +303,7 @@ def test_another_seed_gives_another_run(finished: TrainLoop, build: Build) -> No
     assert mine != others
 
 
+@pytest.mark.slow
 def test_loggers_get_every_row_and_change_nothing(finished: TrainLoop, build: Build) -> None:
     loop = build("logger=[jsonl,csv]")
     train.train(loop)
@@ -317,6 +320,7 @@ def test_loggers_get_every_row_and_change_nothing(finished: TrainLoop, build: Bu
 # ---- when a run ends ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_learning_rate_of_0_changes_nothing(build: Build) -> None:
     loop = build(*(f"policies.{name}.optimizer.lr=0" for name in ("tool", "plan")), "loop.iterations=1")
     before = weights(loop)
@@ -342,6 +346,7 @@ def test_no_iterations_is_an_evaluation(build: Build) -> None:
     assert same(checkpoint(loop, "last"), weights(loop))
 
 
+@pytest.mark.slow
 def test_the_best_weights_on_validation_are_scored_too(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build()
     real, seen = loop.held_out.evaluate, []
@@ -425,6 +430,7 @@ def test_an_interrupt_leaves_a_usable_run(build: Build, monkeypatch: pytest.Monk
     assert same(checkpoint(loop, "last"), weights(loop))
 
 
+@pytest.mark.slow
 def test_an_interrupt_during_an_update_lets_it_finish(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     # A signal cancels the main task; a checkpoint must never hold policies of which only some have learnt.
     loop = build()

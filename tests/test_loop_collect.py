@@ -198,9 +198,9 @@ def breaking(build: Build, monkeypatch: pytest.MonkeyPatch) -> Build:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (WorldFailure("gone"), "world"),
+        pytest.param(WorldFailure("gone"), "world", marks=pytest.mark.slow),
         (KeyError("x"), "world"),
-        (SandboxFailure("no worker lives"), "sandbox"),
+        pytest.param(SandboxFailure("no worker lives"), "sandbox", marks=pytest.mark.slow),
         (SandboxUnavailable("no room"), "sandbox"),
     ],
 )

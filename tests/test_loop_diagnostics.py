@@ -84,6 +84,7 @@ def test_the_probe_and_the_watched_are_in_flight_with_the_rollout(
     assert row["rollout/tasks"] == 3 and row["time/probe_s"] > 0
 
 
+@pytest.mark.slow
 def test_ahead_of_the_updates_they_begin_with_the_batch_of_their_iteration(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:

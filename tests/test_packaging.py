@@ -127,6 +127,7 @@ def test_installed_versions_are_the_pinned_ones() -> None:
     assert not drifted, "run `make setup`: (installed, pinned) differ"
 
 
+@pytest.mark.slow
 def test_wheel_holds_code_and_data(tmp_path: Path) -> None:
     source = tmp_path / "source"
     leave = shutil.ignore_patterns("__pycache__")

@@ -1,7 +1,6 @@
 """A small team in which a server speaks for the tool agent and the planner learns: trained, continued, evaluated."""
 
 import asyncio
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,20 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
-from rich.console import Console
 
 from troupe.cli import train
-from troupe.cli.eval import run as evaluate
 from troupe.errors import LostEpisodesError
 from troupe.loop import TrainLoop
 from troupe.models.bases.base_models import base_path
 from troupe.models.bases.loading import checkpoint_weights
 from troupe.runs.run import RunReader
 from troupe.setup.assembly import checked
-from troupe.setup.command_line import with_open_keys
 from troupe.setup.dry_run import plan, tables
+
+from .asked import evaluated, rows, summary
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -59,30 +56,13 @@ def build(chat_server: Any, composed: Callable[..., DictConfig], tmp_path: Path)
     return new
 
 
-def untimed(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if not key.endswith("_s")}
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [untimed(json.loads(line)) for line in (path / "metrics.jsonl").read_text().splitlines()]
-
-
-def summary(path: Path) -> dict[str, Any]:
-    return untimed(json.loads((path / "summary.json").read_text()))
-
-
 def server(run_dir: Path) -> str:
     """The server that the run names."""
     return str(RunReader(run_dir).config["policies"]["tool"]["remote"]["url"])
 
 
 def ask(run_dir: Path, *words: str) -> Path:
-    with initialize_config_module("troupe.configs", version_base="1.3"):
-        cfg = compose(
-            "eval",
-            overrides=with_open_keys([f"run={run_dir}", "temperature=own", f"trust=[{server(run_dir)}]", *words]),
-        )
-    return evaluate(cfg, Console(file=io.StringIO())).path
+    return evaluated(run_dir, "temperature=own", f"trust=[{server(run_dir)}]", *words).path
 
 
 def test_a_run_beside_a_server_and_its_evaluation(build: Build, chat_server: Any) -> None:
@@ -120,6 +100,7 @@ def test_a_run_beside_a_server_and_its_evaluation(build: Build, chat_server: Any
     assert not chat_server.seen
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_ends_a_run_that_goes_on_later(
     build: Build, composed: Callable[..., DictConfig], chat_server: Any, fault: Callable[..., Any]
 ) -> None:

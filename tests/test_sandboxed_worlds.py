@@ -27,7 +27,7 @@ class Tardy(LocalSandbox):
         return result
 
 
-@pytest.mark.parametrize("order", ["sequential", "simultaneous"])
+@pytest.mark.parametrize("order", ["sequential", pytest.param("simultaneous", marks=pytest.mark.slow)])
 def test_a_seed_fixes_a_run(composed: Callable[..., DictConfig], tmp_path: Path, order: str) -> None:
     seen: list[dict[str, Any]] = []
     for sandbox in (LocalSandbox(workers=1), Tardy(workers=3)):

@@ -23,7 +23,7 @@ from troupe.models.bases.base_models import SHIPPED
 from troupe.setup.composition import choices
 from troupe.setup.sections import read_config
 
-from .worlds import SETTINGS
+from .worlds import SETTINGS, slow_but
 
 ROOT = Path(__file__).parents[1]
 Composed = Callable[..., DictConfig]
@@ -125,8 +125,12 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
 # ---- what composes --------------------------------------------------------------------------------------------------
 
 
+QUICK = [f"{name}_specialized" for name in ("sokoban", "math", "writing", "code_collab")]
+"""Of worlds that have all scales between them."""
+
+
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("experiment", EXPERIMENTS)
+@pytest.mark.parametrize("experiment", slow_but(QUICK, EXPERIMENTS))
 def test_every_experiment_has_a_scale_or_says_which_it_has(experiment: str, scale: str) -> None:
     words = [f"experiment={experiment}", f"scale={scale}", "name=test", "run_dir=nowhere"]
     with initialize_config_module("troupe.configs", version_base="1.3"):
@@ -283,8 +287,9 @@ def paper_scales(world: str) -> list[str]:
     return [scale for scale in HAS.get(base, GENERAL) if scale.startswith("paper")]
 
 
-PLANS = [(f"experiment={world}_specialized", scale) for world in WORLDS for scale in paper_scales(world)]
-PLANS += [(f"env={name}", scale) for name in VARIANTS for scale in paper_scales(name) if scale != "paper_8b"]
+PLANS = [(f"experiment={world}_specialized", scale) for world in WORLDS for scale in paper_scales(world)[:1]]
+PLANS += [(f"env={name}", scale) for name in VARIANTS for scale in paper_scales(name)[:1]]
+PLANS += [("experiment=sokoban_specialized", "paper_8b"), ("experiment=math_specialized", "paper_8b")]
 
 
 def test_every_world_of_the_papers_scales_has_a_plan_to_print() -> None:
@@ -455,13 +460,8 @@ def test_magrpos_scale(composed: Composed, tiny: str, tmp_path: Path, experiment
         assert 0 <= row[f"rollout/{name}/points"] <= (4 if raw else 3)
 
 
-@pytest.mark.parametrize(
-    "experiment",
-    [
-        "writing_lora",
-        *(pytest.param(f"writing_{regime}", marks=pytest.mark.slow) for regime in ("single", "specialized")),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", ["writing_lora", "writing_single", "writing_specialized"])
 def test_posts_with_a_tiny_model_in_the_place_of_smollm2(
     composed: Composed, tiny: str, tmp_path: Path, experiment: str
 ) -> None:
@@ -473,28 +473,3 @@ def test_posts_with_a_tiny_model_in_the_place_of_smollm2(
     assert summary["status"] == "finished" and row["rollout/completions"] == 2 * 2 * len(loop.world.agents)
     for agent in loop.world.agents:
         assert 0 <= row[f"rollout/{agent}/points"] <= 3 and row[f"rollout/{agent}/judge_errors"] == 0
-
-
-# ---- chat templates -------------------------------------------------------------------------------------------------
-
-MISTAKES = {
-    "an argument that it does not read": (
-        {"enable_thinking": False, "enable_thinkng": False},
-        r"policies\.plan\.chat\.enable_thinkng: the chat template of policies\.plan\.base does not read it; it reads "
-        r"enable_thinking",
-    ),
-    "what Troupe decides": ({"add_generation_prompt": False}, r"policies\.plan\.chat\.add_generation_prompt"),
-    "the messages": ({"messages": []}, r"policies\.plan\.chat\.messages"),
-    "no keys": ("hot", r"policies\.plan\.chat must hold keys, got 'hot'"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_what_a_chat_template_does_not_read(composed: Composed, tiny: str, tmp_path: Path, mistake: str) -> None:
-    chat, message = MISTAKES[mistake]
-    cfg = composed("scale=paper_1_7b", "engine=torch", *(f"policies.{name}.base={tiny}" for name in ("tool", "plan")))
-    OmegaConf.update(cfg, "policies.plan.chat", chat, merge=False)
-    OmegaConf.update(cfg, "run_dir", str(tmp_path / "run"))
-    with pytest.raises(ValueError, match=message):
-        train.build(cfg)
-    assert not (tmp_path / "run").exists()

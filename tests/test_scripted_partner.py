@@ -1,7 +1,6 @@
 """A role that learns alone: the world's demonstrator, or nobody, speaks for its partner."""
 
 import asyncio
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +9,9 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
-from rich.console import Console
 
 from troupe.cli import train
-from troupe.cli.eval import run as evaluate
 from troupe.envs.base import TeamEnv
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.errors import ConfigError
@@ -25,8 +21,9 @@ from troupe.models.bases.loading import checkpoint_weights
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.scripted import NoEngine, ScriptedClient
 from troupe.setup.assembly import checked
-from troupe.setup.command_line import with_open_keys
 from troupe.setup.dry_run import plan, tables
+
+from .asked import evaluated
 
 Composed = Callable[..., DictConfig]
 SMALL = [
@@ -38,15 +35,12 @@ SCRIPTED = ["experiment=sokoban_specialized", "policy@policies.tool=[laptop,scri
 
 def ask(run_dir: Path, *words: str) -> dict[str, Any]:
     """The summary of an evaluation of the run's last weights as they were sampled."""
-    with initialize_config_module("troupe.configs", version_base="1.3"):
-        cfg = compose(
-            "eval", overrides=with_open_keys([f"run={run_dir}", "temperature=own", "checkpoint=last", *words])
-        )
-    path = evaluate(cfg, Console(file=io.StringIO())).path
+    path = evaluated(run_dir, "temperature=own", "checkpoint=last", *words).path
     found: dict[str, Any] = json.loads((path / "summary.json").read_text())["conditions"]["sampled"]
     return found
 
 
+@pytest.mark.slow
 def test_a_planner_learns_beside_a_demonstrator(composed: Composed, tmp_path: Path) -> None:
     loop = train.build(composed(*SCRIPTED, *SMALL, f"run_dir={tmp_path / 'run'}"))
     train.train(loop)

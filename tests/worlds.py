@@ -1,5 +1,6 @@
 """The worlds of configs/env as they are composed, each composed once per process."""
 
+from collections.abc import Collection, Iterable
 from copy import deepcopy
 from functools import cache
 from typing import Any
@@ -14,7 +15,14 @@ WORLDS = choices("env")
 SETTINGS = {name for name in WORLDS for other in WORLDS if name.startswith(f"{other}_")} - {"code_collab", "math_team"}
 """Worlds that are other settings of the world after which they are named."""
 
-OF_EACH_CLASS = [pytest.param(name, marks=pytest.mark.slow if name in SETTINGS else ()) for name in WORLDS]
+
+def slow_but(quick: Collection[Any], values: Iterable[Any]) -> list[Any]:
+    """``values`` as parameters, of which the default tests have only those that are in ``quick``."""
+    several = ((value, value if isinstance(value, tuple) else (value,)) for value in values)
+    return [pytest.param(*each, marks=() if value in quick else pytest.mark.slow) for value, each in several]
+
+
+OF_EACH_CLASS = slow_but({*WORLDS} - SETTINGS, WORLDS)
 """All worlds as parameters; without the slow tests one of each class."""
 
 

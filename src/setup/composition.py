@@ -112,8 +112,8 @@ class RegimeSource(ConfigSource):
         declared = self._declarations().world(world)
         if declared is None:
             raise ConfigError(f"env={world}: its yaml has no _world_, and regime={regime} asks for its agents")
-        scales = choices("scale")  # one without a policy of its name is for worlds that declare it
-        general = [each for each in scales if each in choices("policy")]
+        scales, policies = choices("scale"), choices("policy")
+        general = [each for each in scales if each in policies]  # the others are for worlds that declare them
         declares = scale in general or scale not in scales
         return team_config(regime, rule, scale, world, declared, general, others=declares)
 

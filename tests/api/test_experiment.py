@@ -91,12 +91,14 @@ def test_training_returns_the_run(run: Run) -> None:
     assert run.metrics["rollout/turns"].tolist() == [row["rollout/turns"] for row in run.rows]
 
 
+@pytest.mark.slow
 async def test_training_within_a_running_event_loop_gives_the_same_run(run: Run, tmp_path: Path) -> None:
     assert asyncio.get_running_loop().is_running()
     inside = small(tmp_path / "run").train()
     assert figures(inside) == figures(run)
 
 
+@pytest.mark.slow
 def test_training_in_another_thread_gives_the_same_run(run: Run, tmp_path: Path) -> None:
     results: list[Run] = []
     thread = threading.Thread(target=lambda: results.append(small(tmp_path / "run").train()))

@@ -104,6 +104,7 @@ def test_the_card_says_what_the_summary_says(run: Run, tmp_path: Path) -> None:
     assert str(run.path) not in card.content and "{{" not in card.content
 
 
+@pytest.mark.slow
 def test_an_adapter_comes_with_its_base_model(trained: Trained, tmp_path: Path) -> None:
     run = trained("sokoban_lora")
     folder = run.write_hub_folder(tmp_path / "hub", "me/team", "last")
@@ -119,6 +120,7 @@ def test_an_adapter_comes_with_its_base_model(trained: Trained, tmp_path: Path) 
         assert torch.equal(names["model"](prompt).logits, expected(prompt).logits)
 
 
+@pytest.mark.slow
 def test_frozen_and_remote_policies(trained: Trained, chat_server: Any, tmp_path: Path) -> None:
     chat_server.script = lambda messages, seed: "R"
     server = ["policy@policies.tool=[laptop,remote]", "policies.tool.remote.model=m"]

@@ -18,6 +18,8 @@ from troupe.evaluation.records import EvaluationError
 from troupe.evaluation.replay import ReplayError
 from troupe.setup.command_line import with_open_keys
 
+from ..asked import evaluated
+
 SMALL = (
     "seed=3 env.horizon=3 loop.iterations=1 loop.tasks_per_iteration=3 loop.test_tasks=8 loop.validation_tasks=2 "
     "diagnostics.trees.every=1 diagnostics.trees.tasks=3 algorithm.sampler.k=3"
@@ -84,6 +86,7 @@ def test_other_policies_speak_from_the_fork_on(run: Run, replayed: Replayed) -> 
     assert "new 1" in shown and "new 2" in shown
 
 
+@pytest.mark.slow
 def test_other_sampling(run: Run, replayed: Replayed) -> None:
     place = f"episode=test_00001/{long_episode(run, 'test_00001')}"
     short, _ = replayed(place, "turn=1", "sampling.max_tokens=2", "agents.tool=base")
@@ -94,6 +97,7 @@ def test_other_sampling(run: Run, replayed: Replayed) -> None:
         replayed(place, "turn=1", "sampling.top_p=2")
 
 
+@pytest.mark.slow
 def test_training_trees(run: Run, replayed: Replayed) -> None:
     """Each tree, those of training tasks and the watched one, at each of its nodes and with each candidate."""
     trees = run.trees(0)
@@ -119,14 +123,12 @@ def test_training_trees(run: Run, replayed: Replayed) -> None:
     assert same.new[0].messages[0]["local"] == told[best]["local"]
 
 
+@pytest.mark.slow
 def test_later_evaluations(run: Run, replayed: Replayed) -> None:
     """In another world than the run's, of two conditions."""
-    from troupe.cli import eval as evaluate
-
-    words = [f"run={run.path}", "checkpoint=last", "world.horizon=2", "split=validation", "tasks=6", "name=later"]
+    words = ["checkpoint=last", "world.horizon=2", "split=validation", "tasks=6", "name=later"]
     words += ["sampling.max_tokens=9"]
-    with initialize_config_module("troupe.configs", version_base="1.3"):
-        evaluate.run(compose("eval", overrides=with_open_keys(words)), Console(file=io.StringIO()))
+    evaluated(run.path, *words)
     for condition in ("horizon=2_sampled", "horizon=2_greedy"):
         file = run.path / "evaluations" / "later" / "episodes" / f"{condition}.jsonl"
         episodes = [json.loads(line) for line in file.read_text().splitlines()]

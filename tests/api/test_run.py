@@ -59,6 +59,7 @@ def test_messages_and_candidates_as_tables(tmp_path: Path) -> None:
     assert "<td>finished</td>" in page and "before training" in page and str(run.path) in page
 
 
+@pytest.mark.slow
 def test_adapters_as_peft_models_or_merged(tmp_path: Path) -> None:
     run = trained("sokoban_lora", tmp_path / "run")
     adapted, tokenizer = run.policy("plan", "last")

@@ -29,6 +29,7 @@ def loop(composed: Callable[..., Any], tmp_path: Path) -> TrainLoop:
     return made
 
 
+@pytest.mark.slow
 def test_an_actor_that_is_lost_before_the_first_checkpoint_is_written_is_replaced(
     loop: TrainLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,7 +88,7 @@ def test_an_interrupt_during_an_update_is_not_lost_with_a_pool(
     assert status(loop) == "interrupted"
 
 
-@pytest.mark.parametrize("losses", [2, 3])
+@pytest.mark.parametrize("losses", [pytest.param(2, marks=pytest.mark.slow), 3])
 def test_a_rebuild_in_which_an_actor_is_lost_is_tried_again(
     loop: TrainLoop, losses: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -10,14 +10,12 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_module
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 from rich.console import Console
 
 from troupe.cli import train
 from troupe.cli.eval import InterruptedEvaluation
-from troupe.cli.eval import run as evaluate
 from troupe.cli.start import start
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.errors import ConfigError, LostEpisodesError
@@ -25,7 +23,8 @@ from troupe.evaluation.comparison import comparisons
 from troupe.evaluation.records import EvaluationRecord, PartialEvaluation, PlayedSample
 from troupe.experience import Task
 from troupe.runs.files import FORMAT
-from troupe.setup.command_line import with_open_keys
+
+from ..asked import evaluated
 
 SMALL = [
     "experiment=sokoban_specialized",
@@ -52,9 +51,7 @@ def ask(run_dir: Path) -> Ask:
     """``ask("key=value", ...)``: an evaluation of the run."""
 
     def asked(*words: str, console: Console | None = None) -> EvaluationRecord:
-        with initialize_config_module("troupe.configs", version_base="1.3"):
-            cfg = compose("eval", overrides=with_open_keys([f"run={run_dir}", *words]))
-        return evaluate(cfg, console or Console(file=io.StringIO()))
+        return evaluated(run_dir, *words, console=console)
 
     return asked
 
@@ -76,6 +73,7 @@ def test_an_evaluation_repeats_the_runs_own_figures(run_dir: Path, ask: Ask, che
     assert (row["tasks"], row["samples"]) == (12, 1)
 
 
+@pytest.mark.slow
 def test_several_samples_sum_up_what_is_written(ask: Ask) -> None:
     evaluation = ask("checkpoint=base", "samples=4", "tasks=6")
     assert list(evaluation.conditions) == ["sampled", "greedy"]
@@ -142,6 +140,7 @@ def test_an_interrupted_evaluation_goes_on(ask: Ask, run_dir: Path, monkeypatch:
     assert straight.rows() == rows and straight.conditions == conditions
 
 
+@pytest.mark.slow
 def test_several_worlds_and_temperatures(ask: Ask) -> None:
     evaluation = ask("tasks=3", "world.horizon=[1,3]", "temperature=[0.5,0]", "name=grid")
     names = [f"horizon={h},{way}" for h in (1, 3) for way in ("temperature=0.5", "greedy")]
@@ -152,6 +151,7 @@ def test_several_worlds_and_temperatures(ask: Ask) -> None:
         ask("tasks=2", "name=grid")
 
 
+@pytest.mark.slow
 def test_lost_episodes_are_reported_beside_success(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("checkpoint=base", "temperature=own", "tasks=6", "samples=2")
     whole = ask(*words, "name=whole")
@@ -182,6 +182,7 @@ def test_lost_episodes_are_reported_beside_success(ask: Ask, monkeypatch: pytest
     assert (compared.tasks, compared.lost, compared.difference) == (5, 1, 0)
 
 
+@pytest.mark.slow
 def test_stand_ins_swap_and_cross_play(run_dir: Path, ask: Ask) -> None:
     words = ("checkpoint=last", "temperature=own", "tasks=4")
     silent = ask(*words, "silence=[tool]")

@@ -166,6 +166,7 @@ WRONG = {
 """Command lines without work, and a part of the answers."""
 
 
+@pytest.mark.slow
 def test_a_command_line_without_work_imports_nothing_heavy(tmp_path: Path) -> None:
     """All in one process, whose modules only grow; those with Hydra last."""
     code = """import json, sys
@@ -202,6 +203,7 @@ def test_imports_that_take_long_are_told(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().err.strip(".\n") == ""
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(tmp_path: Path) -> None:
     # Another thread may take the signal, whose handler then runs a little later.
     text = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(60)\n"

@@ -22,6 +22,8 @@ from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.overview import Overview
 from troupe.sweep.page import has_charts
 
+from ..worlds import slow_but
+
 SILENT = "the paper is silent"
 SMALL = "loop.iterations=2 loop.completions=0 loop.tasks_per_iteration=2 loop.eval_every=1 loop.validation_tasks=2"
 TABLE: dict[str, Any] = {
@@ -154,6 +156,7 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
     assert [row["n"] for row in table("table")] == ["2", "0", "2", "2"]
 
 
+@pytest.mark.slow
 def test_the_cost_of_several_tables_is_summed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,6 +178,7 @@ def test_the_papers_scale_is_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     assert "none was measured yet: at most " in out and not Path("runs").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_said_and_leaves_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     content = TABLE | {"teams": {}, "sections": {"own": SILENT, "shared": SILENT}, "claims": []}
     content |= {"rows": {"own": {"setting": "own"}, "shared": {"setting": "shared"}}}
@@ -197,19 +201,19 @@ def test_a_mistake_is_an_error_before_anything_starts() -> None:
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize(
-    ("changes", "named"),
-    [
-        ({"keys": ["swap=maybe"]}, "teams.mixed: swap must be true, false or agents to agents, got 'maybe'"),
-        ({"keys": ["swop=true"]}, r"teams.mixed: swop is an unknown key; did you mean swap\?"),
-        ({"keys": ["silence=[<first>,thrid]"]}, "teams.mixed: silence=thrid: the world has no agent 'thrid'"),
-        ({"keys": ["swap=true"], "setting": "shared"}, "teams.mixed: swap changes nothing"),
-        ({"agents": {"<first>": "own"}, "agent": "frist"}, "teams.mixed: agents.frist: the world has no agent 'frist'"),
-        ({"keys": ["world.sise=3"]}, "teams.mixed: world.sise is an unknown key. Known: "),
-        ({"keys": ["echo.<first>=<second>"]}, "teams.mixed: echo.first=second: 'second' does not act before 'first'"),
-        ({"agent": "frist"}, r"agents: no run has an agent 'frist'; did you mean first\?"),
-    ],
-)
+IN_A_TEAM: list[tuple[dict[str, Any], str]] = [
+    ({"keys": ["swap=maybe"]}, "teams.mixed: swap must be true, false or agents to agents, got 'maybe'"),
+    ({"keys": ["swop=true"]}, r"teams.mixed: swop is an unknown key; did you mean swap\?"),
+    ({"keys": ["silence=[<first>,thrid]"]}, "teams.mixed: silence=thrid: the world has no agent 'thrid'"),
+    ({"keys": ["swap=true"], "setting": "shared"}, "teams.mixed: swap changes nothing"),
+    ({"agents": {"<first>": "own"}, "agent": "frist"}, "teams.mixed: agents.frist: the world has no agent 'frist'"),
+    ({"keys": ["world.sise=3"]}, "teams.mixed: world.sise is an unknown key. Known: "),
+    ({"keys": ["echo.<first>=<second>"]}, "teams.mixed: echo.first=second: 'second' does not act before 'first'"),
+    ({"agent": "frist"}, r"agents: no run has an agent 'frist'; did you mean first\?"),
+]
+
+
+@pytest.mark.parametrize(("changes", "named"), slow_but(IN_A_TEAM[:2], IN_A_TEAM))
 def test_a_mistake_in_a_team_is_found_before_its_runs(changes: dict[str, Any], named: str) -> None:
     """``agent``: the name of the part's first agent."""
     content = TABLE | {"cross_play": {}, "claims": [], "rows": {"own": {"setting": "own"}}}

@@ -27,7 +27,7 @@ from troupe.experience import Candidate, Episode
 from troupe.loop import TrainLoop
 
 from ..processes import without_notice
-from ..worlds import SETTINGS, WORLDS
+from ..worlds import SETTINGS, WORLDS, slow_but
 
 Composed = Callable[..., DictConfig]
 ROOT = Path(__file__).parents[2]
@@ -83,10 +83,13 @@ SMALL_WORLDS = [world for world in WORLDS if world not in SETTINGS and world != 
 """Those that the laptop's models can read."""
 
 
+ONE_REGIME_EACH = [
+    f"{world}_{('specialized', 'shared', 'lora')[number % 3]}" for number, world in enumerate(SMALL_WORLDS)
+]
+
+
 @pytest.mark.parametrize(
-    "experiment",
-    [f"{world}_{('specialized', 'shared', 'lora')[number % 3]}" for number, world in enumerate(SMALL_WORLDS)]
-    + ["sokoban_single"],
+    "experiment", slow_but(("math_team_lora", "sokoban_single"), [*ONE_REGIME_EACH, "sokoban_single"])
 )
 def test_a_team_of_every_world_can_be_built(composed: Composed, tmp_path: Path, experiment: str) -> None:
     """In one regime each; tests/setup/test_composition.py has all experiments."""
@@ -110,6 +113,7 @@ def no_anomaly_detection() -> Iterator[None]:
     torch.autograd.set_detect_anomaly(False)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_anomaly_detection")
 def test_the_debug_preset_shows_everything(
     composed: Composed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -140,7 +144,12 @@ async def _iteration(loop: TrainLoop) -> dict[str, Any]:
             await engine.close()
 
 
-@pytest.mark.parametrize("algorithm", names("algorithm"))
+QUICK = ("at_grpo", "magrpo", "dr_mas", "gigpo", "maac")
+ALIKE = "at_grpo_flat at_grpo_turn_only dr_grpo gspo mareinforce maremax marloo rloo reinforce_pp_baseline".split()
+"""Algorithms of the same classes as another one: their yamls are in the table of biases, which is computed anew."""
+
+
+@pytest.mark.parametrize("algorithm", slow_but(QUICK, [name for name in names("algorithm") if name not in ALIKE]))
 def test_every_algorithm_learns_from_an_iteration(composed: Composed, tmp_path: Path, algorithm: str) -> None:
     """One iteration on the real engine and learner: every candidate is judged, every policy is updated."""
     small = ["algorithm.sampler.k=2", "env.horizon=1", "loop.tasks_per_iteration=4", f"run_dir={tmp_path / 'run'}"]
@@ -187,7 +196,6 @@ MISTAKES = {
     ),
     "unknown logger in a list": (["logger=[csv, jsnol]"], ["logger=jsnol is unknown; did you mean jsonl?"]),
     "added key": (["+sed=3"], ["sed is an unknown key", "did you mean seed?"]),
-    "added key of the scale": (["+scale.boards=2"], ["scale.boards is an unknown key"]),
     "removed key": (["~policies.tool.sampling"], ["policies.tool.sampling is missing"]),
     "misspelt key": (
         ["loop.iteration=3"],
@@ -195,11 +203,6 @@ MISTAKES = {
     ),
     "another choice's key": (["logger=csv", "logger.wandb.mode=x"], ["logger.wandb.mode is an unknown key"]),
     "one candidate": (["algorithm.sampler.k=1"], ["algorithm.sampler.k=1", "at least 2"]),
-    "board larger than the policy can read": (["env=plan_path", "env.size=12"], ["agent 'tool'", "no token for '"]),
-    "half precision with DeepSpeed": (
-        ["strategy=deepspeed_zero3", "strategy.precision=16-mixed"],
-        ["strategy.precision=16-mixed: DeepSpeed learns in float32"],
-    ),
     "no such stage": (
         ["strategy=deepspeed_zero2", "strategy.strategy.stage=1"],
         ["strategy.strategy", "2 or 3, got 1"],
@@ -248,6 +251,7 @@ def test_a_users_own_folder_of_experiments(command: Callable[..., str], tmp_path
     assert "algorithm.sampler.k=1" in said
 
 
+@pytest.mark.slow
 def test_jobs_of_a_multirun_have_folders_of_their_own(
     command: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -270,26 +274,19 @@ def program(*arguments: str, cwd: Path) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, "-m", "troupe", "train", *arguments], cwd=cwd, env=environment, **pipes)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["experiment=sokoban_specialised"], "error: experiment=sokoban_specialised is unknown; did you mean "),
-        (["algorithm.sampler.k=1"], "error: algorithm.sampler.k=1: AtGrpo compares"),
-    ],
-)
-def test_the_program_refuses_in_one_line(tmp_path: Path, arguments: list[str], expected: str) -> None:
-    process = program(*arguments, cwd=tmp_path)
+@pytest.mark.slow
+def test_the_program_refuses_in_one_line(tmp_path: Path) -> None:
+    process = program("algorithm.sampler.k=1", cwd=tmp_path)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 1
     assert out == ""
     err = without_notice(err)
-    assert err.startswith(expected) and err.count("\n") == 1
+    assert err.startswith("error: algorithm.sampler.k=1: AtGrpo compares") and err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path, number: signal.Signals) -> None:
+def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path) -> None:
     many = ["loop.iterations=1000", "loop.eval_every=1000"]
     process = program("experiment=sokoban_shared", "run_dir=run", *SMALL, *many, cwd=tmp_path)
     metrics = tmp_path / "run" / "metrics.jsonl"
@@ -297,7 +294,7 @@ def test_an_interrupted_program_leaves_a_usable_run(tmp_path: Path, number: sign
     while not (metrics.exists() and metrics.read_text()):
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
-    process.send_signal(number)
+    process.send_signal(signal.SIGTERM)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 1
     assert without_notice(err) == "interrupted; the results so far are in run, and resume=run goes on from there\n"

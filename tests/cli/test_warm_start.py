@@ -47,6 +47,7 @@ def test_a_world_gets_a_base_model(warm_start: Callable[..., str], tmp_path: Pat
     assert third.startswith("bases/couplet is finished; again=true makes it anew")
 
 
+@pytest.mark.slow
 def test_a_world_with_a_sandbox_gets_one_too(warm_start: Callable[..., str]) -> None:
     """Its sandbox is closed and used again, here and in the process that asks the demonstrators."""
     out = warm_start("experiment=code_specialized", "env.split=structure", "steps=2", "validation_tasks=2", "out=base")
@@ -61,6 +62,7 @@ def test_messages_that_a_policy_would_cut_are_told(warm_start: Callable[..., str
     assert re.search(message, out)
 
 
+@pytest.mark.slow
 def test_another_model_is_not_overwritten(warm_start: Callable[..., str]) -> None:
     warm_start("env=couplet", "steps=1", "validation_tasks=0")
     with pytest.raises(SystemExit, match=r"bases/couplet is of a warm start with .*; again=true replaces it"):
@@ -73,6 +75,7 @@ def test_a_wrong_word_ends_it_in_one_line(warm_start: Callable[..., str]) -> Non
         warm_start("env=couplet", "step=1")
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_the_steps_and_the_same_command_continues(tmp_path: Path) -> None:
     words = ["-m", "troupe", "warm-start", "env=couplet", "steps=100000", "validation_tasks=0", *SMALL]
     process = subprocess.Popen(

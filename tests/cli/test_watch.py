@@ -81,6 +81,7 @@ def test_what_is_no_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         troupe()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_shown_live(run_dir: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """By a process that ends with the training."""
     with watched(run_dir):

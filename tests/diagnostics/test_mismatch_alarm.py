@@ -80,8 +80,8 @@ def settings_of(raised: Raised, rows: list[Row]) -> list[str]:
     ("dtype", "precision", "temperature"),
     [
         ("float32", "32-true", 1.0),
-        ("float32", "32-true", 0.5),
-        ("bfloat16", "32-true", 1.0),
+        pytest.param("float32", "32-true", 0.5, marks=pytest.mark.slow),
+        pytest.param("bfloat16", "32-true", 1.0, marks=pytest.mark.slow),
         ("float32", "bf16-mixed", 1.0),
     ],
 )

@@ -56,6 +56,7 @@ def test_tasks_that_differ_are_refused() -> None:
         script["successes"]({**one, "lost": 1})
 
 
+@pytest.mark.slow
 def test_the_committed_page_is_that_of_its_evaluations() -> None:
     script = runpy.run_path(str(GENERATORS / "make_base_models.py"))
     assert script["PAGE"].read_text(encoding="utf-8") == script["page"](), "run `make results`"

@@ -49,6 +49,7 @@ def test_free_pages_go_back_to_the_system() -> None:
         assert anonymous_mib() - before < 8
 
 
+@pytest.mark.slow
 @glibc
 def test_no_iteration_leaves_free_pages(
     composed: Callable[..., DictConfig], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

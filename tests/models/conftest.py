@@ -97,7 +97,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return build_tokenizer([f"w{i}" for i in range(20)])
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def tiny(tokenizer: PreTrainedTokenizerFast) -> Tiny:
     """Two layers, 16 wide, with weights large enough that its distributions are far from uniform.
 
@@ -116,7 +116,7 @@ def tiny(tokenizer: PreTrainedTokenizerFast) -> Tiny:
     return build
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def groups() -> Callable[..., Groups]:
     """``count`` groups of ``k`` samples of many lengths; every fifth advantage is 0.
 

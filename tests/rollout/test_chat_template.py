@@ -61,6 +61,7 @@ def test_what_is_read_reaches_the_prompt(reader: PreTrainedTokenizerFast) -> Non
     [
         ({"loudd": 1}, None, r"policies\.p\.chat\.loudd: .*policies\.p\.base does not read it; it reads loud$"),
         ({"tokenize": True}, None, r"policies\.p\.chat\.tokenize: Troupe decides this itself"),
+        ({"messages": []}, None, r"policies\.p\.chat\.messages"),
         ({"loud": 1}, "{{ messages }}", "it reads nothing but the messages"),
         ({}, "{% if %}", r"policies\.p\.base: its chat template cannot be read"),
         ({}, "", r"policies\.p\.base: its tokenizer has no chat template"),

@@ -121,6 +121,7 @@ def wandb_records(folder: Path) -> list[Any]:
     return records
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("offline")
 def test_a_continued_run_is_one_run_of_wandb_with_the_names_of_the_metrics(tmp_path: Path) -> None:
     wandb = pytest.importorskip("wandb", reason="needs the extra [wandb]")

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.sandbox
+
 LIBC = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 CHECK = "\nassert result >= 0, ctypes.get_errno()\nprint('got through')"
 

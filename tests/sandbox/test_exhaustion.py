@@ -9,6 +9,8 @@ from troupe.sandbox import Call, Job, Limits, LocalSandbox
 
 from ..processes import below, fork_server, until
 
+pytestmark = pytest.mark.sandbox
+
 SLOW = {
     "busy loop": "while True: pass",
     "sleep": "import time\ntime.sleep(1000)",

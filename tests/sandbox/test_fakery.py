@@ -4,6 +4,8 @@ import pytest
 
 from troupe.sandbox import NO_VALUE, Call, Expression, Job, Limits, LocalSandbox
 
+pytestmark = pytest.mark.sandbox
+
 ENDED = {
     "exit at import": "import os\nos._exit(0)\ndef f(n): pass",
     "exit inside": "import os\ndef f(n): os._exit(0)",

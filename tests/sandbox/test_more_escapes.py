@@ -6,6 +6,8 @@ import pytest
 
 from .test_exhaustion import HELD
 
+pytestmark = pytest.mark.sandbox
+
 LIBC = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 
 

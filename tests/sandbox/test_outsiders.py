@@ -8,6 +8,8 @@ from troupe.sandbox import Job, Limits, LocalSandbox, Result, Verdict
 
 from .conftest import assert_bounded, bounded_memory
 
+pytestmark = pytest.mark.sandbox
+
 LIBC = "import ctypes, errno, mmap, os, threading, time\nlibc = ctypes.CDLL(None, use_errno=True)\n"
 CODE = (
     LIBC + "code = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 7)\n"

@@ -2,6 +2,8 @@
 
 import pytest
 
+pytestmark = pytest.mark.sandbox
+
 SYSCALL = """
 import ctypes, errno
 libc = ctypes.CDLL(None, use_errno=True)

@@ -18,6 +18,8 @@ from troupe.setup.command_line import with_open_keys
 from troupe.setup.composition import configurations
 from troupe.setup.evaluation import benchmarks, build_conditions, published_sets, read_request, read_team
 
+from ..worlds import slow_but
+
 HUMAN_EVAL = {
     "entry_point": "first",
     "canonical_solution": "    return 1\n",
@@ -139,6 +141,7 @@ def test_every_benchmark_composes(conditions: Any) -> None:
     assert not any(each.published for each in found.values())
 
 
+@pytest.mark.slow
 def test_all_tasks_of_each_in_a_row_of_its_own(conditions: Any, files: dict[str, str]) -> None:
     words = ["benchmark=aime24,gsm8k", files["aime24"], files["gsm8k"], "temperature=own"]
     first, second = conditions("exp=math_specialized", *words)
@@ -150,7 +153,7 @@ def test_all_tasks_of_each_in_a_row_of_its_own(conditions: Any, files: dict[str,
     assert len(code.tasks) == 2
 
 
-@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("name", slow_but(("aime24", "mbpp"), ROWS))
 async def test_each_is_read_and_judged(conditions: Any, files: dict[str, str], name: str) -> None:
     code = name in ("humaneval", "mbpp", "livecodebench", "apps", "codecontests")
     team = f"exp={'code' if code else 'math'}_single"

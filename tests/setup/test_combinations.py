@@ -140,10 +140,10 @@ def test_the_cluster_of_a_stored_run_is_not_asked(composed: Callable[..., Any], 
 
 
 @pytest.mark.slow
-def test_a_local_run_does_not_import_ray() -> None:
+def test_a_local_run_imports_neither_ray_nor_vllm() -> None:
     code = (
         "import sys; sys.modules['ray'] = None; import troupe.cli.train, troupe.setup.assembly;"
-        "import troupe.models.pools.processes; print('ok')"
+        "import troupe.models.pools.processes; print(*sorted(name for name in sys.modules if 'vllm' in name))"
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "ok\n"
+    assert done.stdout.split() == ["troupe.rollout.engines.vllm", "troupe.rollout.engines.vllm.settings"]

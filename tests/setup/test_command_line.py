@@ -42,7 +42,6 @@ def test_words_that_are_left_to_hydra_or_right(words: list[str]) -> None:
         (["policy@policies.tol=[laptop,frozen]"], r"Could not override 'policy@policies\.tol'\. Did you mean"),
         (["policy@policies.tool=[laptop,frozn]"], r"policy=frozn is unknown; did you mean frozen\?"),
         (["env=couplet", "regime=single"], r"regime=single: env=couplet has no variant with one agent"),
-        (["env=couplet", "scale=paper_8b"], r"scale=paper_8b: env=couplet does not have this scale\. .*: laptop$"),
         (
             ["regime=[shared,lora]"],
             r"regime=\[shared,lora\]: a run has one regime\. Give regime=NAME",

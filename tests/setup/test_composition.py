@@ -23,7 +23,7 @@ from troupe.errors import ConfigError
 from troupe.kernels import products
 from troupe.setup.composition import all_choices, choices, configurations
 
-from ..worlds import OF_EACH_CLASS
+from ..worlds import SETTINGS, WORLDS, slow_but
 
 Composed = Callable[..., DictConfig]
 WRITERS = {"writing": ("concise", "detailed"), "writing_arxiv": ("background", "method")}
@@ -60,8 +60,14 @@ ALGORITHMS = {**dict.fromkeys(("couplet", *WRITERS, *COLLABS), "magrpo.Magrpo"),
 """Of experiments: by the regime, else by the world; the others' is AT-GRPO."""
 
 
-@pytest.mark.parametrize("regime", REGIMES)
-@pytest.mark.parametrize("world", OF_EACH_CLASS)
+PAIRS_OF_NAMES = [(world, regime) for world in WORLDS for regime in REGIMES if world not in SETTINGS]
+PAIRS_OF_NAMES += [(world, REGIMES[number % 4]) for number, world in enumerate(sorted(SETTINGS))]
+QUICK = {(world, REGIMES[number % 4]) for number, world in enumerate(WORLDS) if world not in SETTINGS}
+QUICK |= {("code", regime) for regime in REGIMES}
+"""In the default tests every world in one regime, and one in all."""
+
+
+@pytest.mark.parametrize(("world", "regime"), slow_but(QUICK, PAIRS_OF_NAMES))
 def test_every_experiment(composed: Composed, world: str, regime: str) -> None:
     experiment = f"experiment={world}_{regime}"
     if world in NO_SOLO and regime == "single":
@@ -98,7 +104,7 @@ def test_a_file_counts_before_the_experiment_that_has_its_name(tmp_path: Path) -
 
 def test_a_file_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with configurations():
-        words = ["experiment=sokoban_lora"]
+        words = ["experiment=sokoban_lora", "run_dir=nowhere"]  # whose default has the time
         before, parses, load = compose("train", overrides=words), [], OmegaConf.load
         monkeypatch.setattr(OmegaConf, "load", lambda file: parses.append(file) or load(file))
         assert compose("train", overrides=words) == before and not parses
@@ -237,7 +243,7 @@ def command(monkeypatch: pytest.MonkeyPatch, name: str, *words: str) -> None:
     start(name, words)
 
 
-@pytest.mark.parametrize("regime", REGIMES)
+@pytest.mark.parametrize("regime", slow_but(("lora", "single"), REGIMES))
 def test_a_world_of_three_agents_trains_with_one_yaml(own: Path, monkeypatch: pytest.MonkeyPatch, regime: str) -> None:
     words = ["env=mine", f"regime={regime}", "run_dir=run", *SMALL]
     command(monkeypatch, "train", "--config-dir", str(own), *words)
@@ -274,6 +280,7 @@ def test_several_worlds_in_one_multirun(
     assert "mine_shared: a dry run" in printed and "code_shared: a dry run" in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("launcher", [[], ["launcher=joblib", "hydra.launcher.n_jobs=1"]], ids=["basic", "joblib"])
 def test_a_sweep_over_regimes_in_the_users_world(own: Path, launcher: list[str]) -> None:
     settings = {regime: [f"regime={regime}"] for regime in ("shared", "lora")}

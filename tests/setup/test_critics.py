@@ -114,6 +114,7 @@ def last(path: Path) -> Any:
     return torch.load(path / "checkpoints" / "last" / "critics" / "team" / "training.pt", weights_only=True)
 
 
+@pytest.mark.slow
 def test_a_continued_run_has_the_same_bits(composed: Composed, tmp_path: Path) -> None:
     words = [*SMALL, "algorithm=maac", "regime=shared"]
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"

@@ -87,6 +87,7 @@ def test_vllm_decodes_together_what_a_rollout_has_under_way() -> None:
     assert rows("engine.max_batch_rows=16") == {16}
 
 
+@pytest.mark.slow
 def test_shards_and_replicas_of_vllm_need_memory_on_the_next_gpus() -> None:
     words = (
         "engine=vllm",
@@ -119,6 +120,7 @@ def test_looking_ahead_costs() -> None:
     assert planned("algorithm.reward.team=global").completions == planned().completions * 3 // 2
 
 
+@pytest.mark.slow
 def test_every_topology_says_what_it_costs() -> None:
     few = ["loop.tasks_per_iteration=1", "env.horizon=2"]  # steps: tool, plan, tool, plan
     cost = {
@@ -162,6 +164,7 @@ def test_sharding_divides_what_it_shards() -> None:
     assert (kept.memory.weights, kept.memory.gradients, kept.memory.optimizer) == (0, n, 0)
 
 
+@pytest.mark.slow
 def test_a_sharded_base_leaves_the_adapters_whole_and_the_engine_a_base_of_its_own() -> None:
     (shared,), (sharded,) = (
         planned("regime=lora", *words).pools

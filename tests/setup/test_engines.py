@@ -1,6 +1,5 @@
 """A policy may have an engine of its own: which it is, who shares it, what is refused, and that evaluations use it."""
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,10 +8,8 @@ from typing import Any
 import pytest
 from hydra import compose, initialize_config_module
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 
 from troupe.cli import train
-from troupe.cli.eval import run as evaluate
 from troupe.errors import ConfigError
 from troupe.evaluation.assignment import LocalPolicy
 from troupe.experience import Sampling
@@ -24,6 +21,8 @@ from troupe.setup.checks import check
 from troupe.setup.dry_run import plan
 from troupe.setup.parts import Parts, parts_of
 from troupe.setup.team import backbones
+
+from ..asked import evaluated
 
 SMALL = ["experiment=sokoban_specialized", "loop.iterations=1", "loop.tasks_per_iteration=3", "env.horizon=2"]
 SMALL += ["loop.validation_tasks=2", "loop.test_tasks=20", "diagnostics=off"]
@@ -93,6 +92,7 @@ def test_what_is_refused(words: list[str], message: str) -> None:
         check(parts(*SMALL, *words), new=False, starts=False)
 
 
+@pytest.mark.slow
 def test_a_run_and_its_evaluation_speak_through_it(composed: Callable[..., DictConfig], tmp_path: Path) -> None:
     run = tmp_path / "run"
     loop = train.build(composed(*SMALL, "+policies.plan.engine={dtype: bfloat16}", f"run_dir={run}", "name=own"))
@@ -101,9 +101,7 @@ def test_a_run_and_its_evaluation_speak_through_it(composed: Callable[..., DictC
     assert [str(dtype) for dtype in dtypes.values()] == ["torch.float32", "torch.bfloat16"]
     train.train(loop)
     summary = json.loads((run / "summary.json").read_text())
-    with initialize_config_module("troupe.configs", version_base="1.3"):
-        cfg = compose("eval", overrides=[f"run={run}", "checkpoint=last", "temperature=own"])
-    found = evaluate(cfg, Console(file=io.StringIO())).conditions["sampled"]
+    found = evaluated(run, "checkpoint=last", "temperature=own").conditions["sampled"]
     for key in ("success", "turns", "plan/reward"):
         assert found[key] == summary[f"eval/{key}"]
 
@@ -119,6 +117,7 @@ async def test_one_model_in_two_engines() -> None:
     await factory.close()
 
 
+@pytest.mark.slow
 def test_an_engine_is_tested_on_prompts_of_the_world(
     composed: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

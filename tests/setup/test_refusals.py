@@ -74,6 +74,7 @@ SECTIONS = {
         ({f"{POLICY}.tuning": "qlora"}, r"^policies\.tool\.tuning=qlora is unknown; did you mean lora\?"),
         ({f"{POLICY}.tuning": "lora", f"{POLICY}.lora": {"r": 0}}, r"^policies\.tool\.lora"),
         ({f"{POLICY}.sampling": GONE}, r"^policies\.tool\.sampling is missing$"),
+        ({f"{POLICY}.chat": "hot"}, r"^policies\.tool\.chat must hold keys, got 'hot'$"),
         ({f"{POLICY}.sampling": "hot"}, r"^policies\.tool\.sampling must hold keys, got 'hot'$"),
         ({f"{POLICY}.sampling.test": {}}, r"^policies\.tool\.sampling\.test is an unknown key"),
         ({f"{TRAIN}.top_p": 1.5}, r"^policies\.tool\.sampling\.train.*top_p must be in \(0, 1\], got 1\.5$"),

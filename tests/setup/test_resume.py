@@ -26,6 +26,9 @@ from troupe.runs.files import RunDirectoryError
 from troupe.runs.lock import HeldError
 from troupe.setup.assembly import checked
 
+from ..asked import rows, summary
+from ..worlds import slow_but
+
 SMALL = [
     "experiment=sokoban_specialized",
     "algorithm=at_grpo_shuffled",  # its credit draws random numbers from one iteration to the next
@@ -59,21 +62,10 @@ def resume(composed: Callable[..., DictConfig]) -> Resumed:
     return lambda path, *overrides: train.build(composed(f"resume={path}", *overrides))
 
 
-def untimed(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if not key.endswith("_s")}
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    """The whole lines: a run may be in the middle of one."""
-    lines = (path / "metrics.jsonl").read_text().splitlines(keepends=True)
-    return [untimed(json.loads(line)) for line in lines if line.endswith("\n")]
-
-
 def assert_equal(path: Path, other: Path) -> None:
     """Weights, metrics, summary, episodes."""
     assert rows(path) == rows(other)
-    one, two = (untimed(json.loads((each / "summary.json").read_text())) for each in (path, other))
-    assert one == two
+    assert summary(path) == summary(other)
     for name in ("last", "best"):
         for policy in ("tool", "plan"):
             mine, its = (checkpoint_weights(each / "checkpoints" / name / policy) for each in (path, other))
@@ -156,6 +148,7 @@ def test_a_run_can_be_longer_than_was_planned(begin: Callable[..., TrainLoop], r
     assert kept.loop.iterations == 5 and kept.loop.checkpoint.keep == 1 and kept.resume is None
 
 
+@pytest.mark.slow
 def test_an_older_checkpoint_can_be_named(resume: Resumed, straight: Path, tmp_path: Path) -> None:
     path = tmp_path / "copy"
     shutil.copytree(straight, path, symlinks=True)
@@ -167,6 +160,7 @@ def test_an_older_checkpoint_can_be_named(resume: Resumed, straight: Path, tmp_p
     assert_equal(path, straight)
 
 
+@pytest.mark.slow
 def test_a_run_without_a_checkpoint_can_begin_anew(resume: Resumed, straight: Path, tmp_path: Path) -> None:
     """As one that was killed before it wrote the first."""
     path = tmp_path / "copy"
@@ -194,6 +188,7 @@ def test_the_whole_command_with_resume(resume: Resumed, straight: Path, tmp_path
         resume(path, *SMALL, "seed=1")
 
 
+@pytest.mark.slow
 def test_another_logger_alone(resume: Resumed, straight: Path, tmp_path: Path) -> None:
     path = tmp_path / "copy"
     shutil.copytree(straight, path, symlinks=True)
@@ -202,6 +197,7 @@ def test_another_logger_alone(resume: Resumed, straight: Path, tmp_path: Path) -
     assert list(kept.logger) == ["csv"] and kept.loop.tasks_per_iteration == 3
 
 
+@pytest.mark.slow
 def test_another_bound_of_the_cache(resume: Resumed, straight: Path, tmp_path: Path) -> None:
     path = tmp_path / "copy"
     shutil.copytree(straight, path, symlinks=True)
@@ -212,6 +208,7 @@ def test_another_bound_of_the_cache(resume: Resumed, straight: Path, tmp_path: P
     resume(path, *SMALL, "loop.iterations=6").directory.release()  # a whole command, of another version's default
 
 
+@pytest.mark.slow
 def test_a_copy_that_lost_its_empty_folder(resume: Resumed, straight: Path, tmp_path: Path) -> None:
     path = tmp_path / "copy"
     shutil.copytree(straight, path, symlinks=True)
@@ -252,7 +249,6 @@ def no_checkpoint(path: Path) -> None:
 MORE = "loop.iterations=6"
 REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
     "finished": ([], None, r"the run has finished, after 5 iterations; to go on, give a larger loop\.iterations"),
-    "another seed": ([MORE, "seed=1"], None, r"cannot change seed \(0 in the run, 1 here\)"),
     "two keys": (
         [MORE, "env.horizon=3", "loop.tasks_per_iteration=4"],
         None,
@@ -263,7 +259,6 @@ REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
         None,
         r"scale\.max_cache_gib: a run that goes on takes another bound by engine\.max_cache_gib",
     ),
-    "a new key": ([MORE, "+loop.board=4"], None, r"loop\.board \('nothing' in the run, 4 here\)"),
     "another experiment": ([MORE, "experiment=sokoban_shared"], None, r"cannot change .*team\.plan"),
     "another directory": ([MORE, "run_dir=elsewhere"], None, r"not in run_dir=elsewhere; leave run_dir out"),
     "no run": ([MORE], no_run, r"is not a run directory: config\.yaml is missing"),
@@ -282,7 +277,7 @@ REFUSED: dict[str, tuple[list[str], Callable[[Path], None] | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("case", REFUSED)
+@pytest.mark.parametrize("case", slow_but(("finished", "two keys", "config changed", "damaged"), REFUSED))
 def test_what_cannot_be_continued_is_refused(
     resume: Resumed, composed: Callable[..., DictConfig], straight: Path, tmp_path: Path, case: str
 ) -> None:
@@ -307,6 +302,7 @@ def test_a_run_of_an_older_version_is_refused_with_the_reason(resume: Resumed, o
     assert {file: file.read_bytes() for file in old_run.rglob("*") if file.is_file()} == before
 
 
+@pytest.mark.slow
 def test_a_run_from_before_its_reward_had_a_name_goes_on_with_its_own_outcomes(
     resume: Resumed, straight: Path, tmp_path: Path
 ) -> None:
@@ -363,6 +359,7 @@ def test_a_checkpoint_of_another_run_is_refused(resume: Resumed, straight: Path,
 # ---- a full disk ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_that_fills_the_disk_says_so_and_goes_on_once_there_is_room(
     composed: Callable[..., DictConfig],
     resume: Resumed,

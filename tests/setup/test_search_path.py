@@ -43,7 +43,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         del sys.modules[name]
 
 
-@pytest.fixture(params=["--config-dir", "hydra.searchpath", "plugin"])
+@pytest.fixture(
+    params=["--config-dir", *(pytest.param(each, marks=pytest.mark.slow) for each in ("hydra.searchpath", "plugin"))]
+)
 def words(request: pytest.FixtureRequest, own: Path) -> Iterator[list[str]]:
     """The words of a command line with which the folder is known."""
     if request.param != "plugin":

@@ -1,7 +1,6 @@
 """Teams of adapters, of frozen policies, of several bases; what is closed where one is not whole."""
 
 import asyncio
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -10,13 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from hydra import compose, initialize_config_module
 from omegaconf import DictConfig
 from peft import PeftModel
-from rich.console import Console
 
 from troupe.cli import train
-from troupe.cli.eval import run as evaluate
 from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
 from troupe.models.bases.base_models import base_path
@@ -25,8 +21,9 @@ from troupe.models.bases.tiny import build_tokenizer
 from troupe.models.pools.strategies import StrategySettings
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.setup import assembly, team
-from troupe.setup.command_line import with_open_keys
 from troupe.setup.team import _loaded
+
+from ..asked import evaluated, rows, summary
 
 SMALL = [
     "loop.iterations=2",
@@ -58,14 +55,6 @@ def build(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPath
 
 def same(one: Weights, other: Weights) -> bool:
     return one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
-
-
-def untimed(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if not key.endswith("_s")}
-
-
-def rows(path: Path) -> list[dict[str, Any]]:
-    return [untimed(json.loads(line)) for line in (path / "metrics.jsonl").read_text().splitlines()]
 
 
 def checkpoint(path: Path, name: str = "last") -> dict[str, Weights]:
@@ -103,6 +92,7 @@ def test_adapters_share_one_pool_one_engine_and_one_base(build: Build) -> None:
     assert sum(storages.values()) == 4 * (base + sum(p.numel() for p in learner if p.requires_grad))
 
 
+@pytest.mark.slow
 async def test_a_base_that_nothing_learns_is_in_bfloat16_and_its_adapters_in_float32(build: Build) -> None:
     """The engine computes with the same memory, and agrees with the learner."""
     loop = build(*LORA, "strategy.precision=bf16-mixed", "algorithm.objective.entropy=0.01")
@@ -152,6 +142,7 @@ def test_an_adapter_names_its_base_as_the_configuration_does(adapted: Path) -> N
         assert str(base_path("laptop").parent) not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "at"), [("collect", 1)])
 def test_an_interrupted_run_of_adapters_goes_on_to_the_bit(
     build: Build,
@@ -175,8 +166,7 @@ def test_an_interrupted_run_of_adapters_goes_on_to_the_bit(
     path = loop.directory.path
     train.run(composed(f"resume={path}"))
     assert rows(path) == rows(adapted)
-    one, two = (untimed(json.loads((each / "summary.json").read_text())) for each in (path, adapted))
-    assert one == two
+    assert summary(path) == summary(adapted)
     for name in ("last", "best"):
         mine, its = checkpoint(path, name), checkpoint(adapted, name)
         assert mine.keys() == its.keys() and all(same(mine[policy], its[policy]) for policy in mine)
@@ -185,19 +175,17 @@ def test_an_interrupted_run_of_adapters_goes_on_to_the_bit(
 
 
 def ask(run_dir: Path, *words: str) -> dict[str, Any]:
-    with initialize_config_module("troupe.configs", version_base="1.3"):
-        cfg = compose("eval", overrides=with_open_keys([f"run={run_dir}", "temperature=own", *words]))
-    return dict(evaluate(cfg, Console(file=io.StringIO())).conditions["sampled"])
+    return dict(evaluated(run_dir, "temperature=own", *words).conditions["sampled"])
 
 
 @pytest.mark.parametrize(("name", "prefix"), [("base", "eval_before"), ("last", "eval"), ("best", "eval_best")])
 def test_an_evaluation_of_adapters_repeats_the_runs_own_figures(adapted: Path, name: str, prefix: str) -> None:
-    summary = json.loads((adapted / "summary.json").read_text())
-    known = {k.removeprefix(f"{prefix}/"): v for k, v in summary.items() if k.startswith(f"{prefix}/")}
+    known = {k.removeprefix(f"{prefix}/"): v for k, v in summary(adapted).items() if k.startswith(f"{prefix}/")}
     found = ask(adapted, f"checkpoint={name}")
     assert {key: found[key] for key in known} == known
 
 
+@pytest.mark.slow
 def test_adapters_change_roles_and_play_with_strangers(adapted: Path) -> None:
     own = ask(adapted, "checkpoint=last")
     swapped = ask(adapted, "checkpoint=last", "swap=true")
@@ -209,6 +197,7 @@ def test_adapters_change_roles_and_play_with_strangers(adapted: Path) -> None:
 # ---- who learns, and when -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_frozen_policy_speaks_and_never_learns(build: Build) -> None:
     loop = build("experiment=sokoban_specialized", *SMALL, *FROZEN)
     train.train(loop)
@@ -218,9 +207,8 @@ def test_a_frozen_policy_speaks_and_never_learns(build: Build) -> None:
     for row in rows(path):
         assert row["rollout/tool/reward"] is not None
         assert not [key for key in row if key.startswith("train/tool/")]
-    summary = json.loads((path / "summary.json").read_text())
-    found = ask(path, "checkpoint=last")
-    assert {key: found[key] for key in ("success", "turns")} == {k: summary[f"eval/{k}"] for k in ("success", "turns")}
+    found, own = ask(path, "checkpoint=last"), summary(path)
+    assert [found[key] for key in ("success", "turns")] == [own[f"eval/{key}"] for key in ("success", "turns")]
 
 
 async def test_frozen_policies_and_adapters_meet_on_one_base(build: Build) -> None:
@@ -242,7 +230,10 @@ def engine_of(loop: TrainLoop, policy: str) -> Weights:
     return found
 
 
-@pytest.mark.parametrize("experiment", ["sokoban_specialized", "sokoban_lora"])
+BOTH = [pytest.param("sokoban_specialized", marks=pytest.mark.slow), "sokoban_lora"]
+
+
+@pytest.mark.parametrize("experiment", BOTH)
 async def test_policies_learn_in_turns(build: Build, experiment: str) -> None:
     turns = [f"policies.{name}.schedule.alternate={{every: 1, turn: {i}}}" for i, name in enumerate(("tool", "plan"))]
     loop = build(f"experiment={experiment}", *SMALL, *turns, "policies.plan.schedule.freeze_until=2")
@@ -289,7 +280,7 @@ def other_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("experiment", ["sokoban_specialized", "sokoban_lora"])
+@pytest.mark.parametrize("experiment", BOTH)
 async def test_a_team_of_two_bases_and_two_tokenizers(build: Build, other_base: Path, experiment: str) -> None:
     entropy = "algorithm.objective.entropy=0.01"  # there is a gradient even where no candidate earns anything
     loop = build(f"experiment={experiment}", *SMALL, f"policies.plan.base={other_base}", entropy)
@@ -328,6 +319,7 @@ def test_an_unknown_target_is_told_before_anything_is_written(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_merged_adapter_can_be_a_base(build: Build, adapted: Path) -> None:
     folder = adapted / "checkpoints" / "last"
     loop = build("experiment=sokoban_specialized", *SMALL, f"policies.tool.base={folder / 'tool'}")
@@ -352,7 +344,7 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[TorchEngine]:
     return engines
 
 
-@pytest.mark.parametrize("running", [False, True])
+@pytest.mark.parametrize("running", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_the_engines_of_a_team_that_is_not_whole(
     running: bool,
     composed: Callable[..., Any],

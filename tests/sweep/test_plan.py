@@ -20,6 +20,8 @@ from troupe.sweep.sweep_file import SweepFile
 from troupe.sweep.table_file import SCALES, TableFile, table_names
 from troupe.sweep.teams import cells_of
 
+from ..worlds import slow_but
+
 ROOT = Path(__file__).parents[2]
 SWEEPS = sorted(file.stem for file in (ROOT / "configs" / "sweep").glob("*.yaml"))
 FILE: dict[str, Any] = {
@@ -52,7 +54,11 @@ def mistake(*arguments: str) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("name", SWEEPS)
+QUICK = ("k", "learning_magrpo", "role_swap", "seeds", "smollm2_controls")
+"""Of sweeps with few settings."""
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK, SWEEPS))
 def test_every_sweep_that_is_shipped_can_be_read(name: str) -> None:
     with configurations():
         file = SweepFile.read(name)
@@ -70,9 +76,7 @@ def test_every_sweep_that_is_shipped_can_be_read(name: str) -> None:
         assert any(f"={one} is unknown" in mistake(f"sweep={name}") for one in choices - known)
 
 
-@pytest.mark.parametrize(
-    "experiment", ["sokoban_specialized", "sokoban_lora", "math_lora", "code_lora", "writing_lora"]
-)
+@pytest.mark.parametrize("experiment", ["sokoban_lora", pytest.param("writing_specialized", marks=pytest.mark.slow)])
 def test_with_learning_rate_0_nothing_learns(experiment: str) -> None:
     """Neither whole models nor adapters."""
     name = "learning_magrpo" if experiment.startswith("writing") else "learning"
@@ -250,12 +254,12 @@ def test_mistakes_of_tuning_and_sealed_tasks(tmp_path: Path) -> None:
 
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
-OF_TABLE = {name: [scale for scale in SCALES if scale in TableFile.read(name).scales] for name in table_names()}
-CASES = [(name, scales[i % len(scales)]) for i, (name, scales) in enumerate(OF_TABLE.items())]
-QUICK = [("writing", "laptop"), ("turns", "paper"), ("role_swap", "smollm2")]
 
-
-def check(name: str, scale: str, runs: Path) -> None:
+@pytest.mark.parametrize("name", slow_but(("turns", "writing"), table_names()))
+def test_every_table_plans(name: str, tmp_path: Path) -> None:
+    """At one of its scales."""
+    scales = [scale for scale in SCALES if scale in TableFile.read(name).scales]
+    scale, runs = scales[table_names().index(name) % len(scales)], tmp_path
     options, words = Options.split("reproduce", [f"table={name}", f"scale={scale}", f"runs={runs}", "seeds=1"])
     (table,) = options.tables()
     plan = plan_table(options, table, words)
@@ -267,12 +271,8 @@ def check(name: str, scale: str, runs: Path) -> None:
             assert job.completions > 0
 
 
-@pytest.mark.parametrize(("name", "scale"), QUICK)
-def test_some_tables_plan(name: str, scale: str, tmp_path: Path) -> None:
-    check(name, scale, tmp_path)
-
-
-@pytest.mark.parametrize("scale", [pytest.param("laptop", marks=pytest.mark.slow), "paper"])
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", ["laptop", "paper"])
 def test_the_most_that_magrpos_returns_can_be(scale: str, tmp_path: Path) -> None:
     """The points of the best program, or the sum over the turns that are judged: drafts are not."""
     options, words = Options.split("reproduce", ["table=magrpo", f"scale={scale}", f"runs={tmp_path}", "seeds=1"])
@@ -291,12 +291,6 @@ def test_the_most_that_magrpos_returns_can_be(scale: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "scale"), CASES)
-def test_every_table_plans(name: str, scale: str, tmp_path: Path) -> None:
-    check(name, scale, tmp_path)
-
-
-@pytest.mark.slow
 def test_other_figures_have_a_folder_of_their_own(tmp_path: Path) -> None:
     options, words = Options.split("reproduce", ["table=writing", f"runs={tmp_path}", "loop.iterations=3", "threads=1"])
     (table,) = options.tables()
@@ -305,6 +299,7 @@ def test_other_figures_have_a_folder_of_their_own(tmp_path: Path) -> None:
     assert all(name.startswith("laptop-") for name in folders[1:])
 
 
+@pytest.mark.slow
 def test_runs_of_a_table_are_those_of_its_sweep(tmp_path: Path) -> None:
     options, _ = Options.split("reproduce", ["table=competitors", "seeds=1"])
     plan = plan_table(options, options.tables()[0], [])
@@ -314,6 +309,7 @@ def test_runs_of_a_table_are_those_of_its_sweep(tmp_path: Path) -> None:
     assert of_table == {job.setting: job.training for job in sweep.jobs if job.seed == 0}
 
 
+@pytest.mark.slow
 def test_cells_of_cross_play(tmp_path: Path) -> None:
     options, _ = Options.split("reproduce", ["table=role_swap", "scale=smollm2", "seeds=3"])
     (part,) = plan_table(options, options.tables()[0], []).parts

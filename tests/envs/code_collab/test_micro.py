@@ -92,6 +92,7 @@ async def test_demonstrators(sandbox: LocalSandbox, skill: Skill, team: Any) -> 
     assert {"expert": complete == 5, "novice": 1 <= complete <= 12, "flawed": complete == 0}[skill]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_contract_with_feedback(sandbox: LocalSandbox, mode: Any) -> None:
     await check_world(MicroCollab(sandbox, horizon=2, feedback=mode), tasks=1, team=(0, 4), local=(0, 0))

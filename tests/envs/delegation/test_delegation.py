@@ -11,7 +11,6 @@ from troupe.envs.delegation import Delegation
 from troupe.envs.delegation.directory import NAMES, WORKERS, Directory, read_calls, read_numbers
 from troupe.envs.delegation.world import words
 from troupe.envs.drawing import SVG, check_svg
-from troupe.envs.testing import check_world
 from troupe.experience import Episode, Sampling
 from troupe.models.bases.tiny import build_tokenizer
 from troupe.rollout.engines.scripted import ScriptedEngine
@@ -30,11 +29,6 @@ from .conftest import EXPERT, RIGHT, TASK, begin, prompt, say
 def test_settings_are_checked(key: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"env.{key}"):
         Delegation(**{key: value})
-
-
-@pytest.mark.parametrize("order", ["simultaneous", "sequential"])
-async def test_the_contract(order: Any) -> None:
-    await check_world(Delegation(order=order), local=(0.0, 0.2))
 
 
 def test_the_same_question_is_in_one_split() -> None:

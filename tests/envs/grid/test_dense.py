@@ -127,6 +127,7 @@ async def test_filling_a_cell_again_costs() -> None:
 # ---- the contract ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [PlanPath, Sokoban, Sudoku])
 @pytest.mark.parametrize("team", ["pair", "solo"])
 async def test_the_contract(world: Any, team: str) -> None:

@@ -11,7 +11,6 @@ from troupe.envs.base import Skill
 from troupe.envs.grid.board import cell_words, parse_plan
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.grid.sokoban_solver import Solver
-from troupe.envs.testing import check_world
 from troupe.experience import Task
 
 Begin = Callable[..., Sokoban]
@@ -46,10 +45,6 @@ def test_the_data_of_tasks() -> None:
         assert len(boxes) == len(goals) == 2 and boxes != goals
         assert not walls & (boxes | goals | {task.data["worker"]}) and task.data["worker"] not in boxes
         assert 6 <= task.data["distance"] <= 12
-
-
-async def test_the_contract_with_two_boxes() -> None:
-    await check_world(Sokoban(boxes=2), tasks=2, local=(0.0, 0.1), solved=0.5)
 
 
 # ---- views ----------------------------------------------------------------------------------------------------------

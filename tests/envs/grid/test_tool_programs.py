@@ -58,6 +58,7 @@ def prompt_of(world: TwoRoleWorld, agent: str) -> str:
     return "\n".join(message["content"] for message in world.observe(agent))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [PlanPath, Sokoban])
 async def test_worlds_of_programs_keep_the_contract(kind: Make, sandbox: LocalSandbox) -> None:
     await check_world(kind(wording="full", tool_message="program", sandbox=sandbox), local=(0.0, 0.1))

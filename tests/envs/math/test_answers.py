@@ -382,6 +382,7 @@ HOSTILE = [
 ]
 
 
+@pytest.mark.sandbox
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
 async def test_hostile_answers_are_wrong_in_bounded_time(text: str, reading: LocalSandbox) -> None:
     answers = Answers(Executor(reading, Limits(cpu_s=2.0, memory_mib=512)))

@@ -70,7 +70,7 @@ def test_pairs_of_another_kind_are_refused(key: str, programs: LocalSandbox) -> 
 
 @pytest.mark.parametrize(
     ("size", "decision", "order"),
-    [(3, "judge", "sequential"), (5, "vote", "simultaneous"), (7, "judge", "simultaneous")],
+    [(5, "vote", "simultaneous"), pytest.param(7, "judge", "simultaneous", marks=pytest.mark.slow)],
 )
 async def test_the_contract(size: int, decision: Any, order: Any, programs: LocalSandbox) -> None:
     await check_world(begin(programs, size=size, decision=decision, order=order), tasks=1)

@@ -126,8 +126,7 @@ async def test_long_passages_are_cut(questions: Questions) -> None:
     assert world.observe("reasoner")[-1]["content"].endswith("[1] London: London lie")
 
 
-@pytest.mark.parametrize("tools", [None, "hermes"])
-@pytest.mark.parametrize("team", ["pair", "solo"])
+@pytest.mark.parametrize(("team", "tools"), [("pair", "hermes"), ("solo", None)])
 async def test_the_contract_over_an_index(team: Any, tools: Any, index_folder: str) -> None:
     asked = [SearchQuestion(f"{PLAIN.text} {n}", PLAIN.answers) for n in range(60)]
     world = QuestionSearch(index=index_folder, train=[Fixed(*asked)], team=team, horizon=2, passages=1, tools=tools)

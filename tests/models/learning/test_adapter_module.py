@@ -330,6 +330,7 @@ async def test_policies_of_one_base_may_have_different_optimizers(tiny: Tiny, gr
     assert moved(start, state(ours)) == {"tool", "plan"}
 
 
+@pytest.mark.slow
 async def test_scaled_losses_step_the_same_way(tiny: Tiny, groups: Callable[..., Groups]) -> None:
     """Gradients of 16-mixed are scaled, and unscaled before they are clipped: each policy's once."""
     clipped = {name: {"clip_norm": 0.5} for name in LORA}

@@ -70,9 +70,3 @@ def test_results_and_gradients_are_those_of_all_pairs(
     pairs = zip(torch.autograd.grad(result, inputs, grad), torch.autograd.grad(expected, inputs, grad), strict=True)
     for of_result, of_expected in pairs:
         assert (of_result - of_expected).norm() <= tolerance * of_expected.norm()
-
-
-def test_gradcheck() -> None:
-    tree = random_tree(Random(5), largest=3)
-    *inputs, _ = (tensor.requires_grad_() for tensor in drawn(tree, torch.float64))
-    assert torch.autograd.gradcheck(lambda *qkv: attend(*qkv, tree, 0.3), inputs)

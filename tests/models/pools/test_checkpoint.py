@@ -40,7 +40,7 @@ FILES = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def make(tiny: Callable[..., Qwen3ForCausalLM]) -> Make:
     """Policies with these names, each a tiny Qwen3 under AdamW and a falling rate."""
 
@@ -59,7 +59,7 @@ def make(tiny: Callable[..., Qwen3ForCausalLM]) -> Make:
     return build
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def write(tokenizer: PreTrainedTokenizerFast) -> Write:
     def write(folder: Path, policies: Mapping[str, Policy], **state: Any) -> None:
         write_checkpoint(folder, policies, dict.fromkeys(policies, tokenizer), state)
@@ -67,13 +67,18 @@ def write(tokenizer: PreTrainedTokenizerFast) -> Write:
     return write
 
 
-@pytest.fixture
-def written(make: Make, write: Write, groups: Callable[..., Groups], tmp_path: Path) -> Path:
-    """A checkpoint of the policies a and b after one update."""
-    policies = make("a", "b")
+@pytest.fixture(scope="module")
+def original(make: Make, write: Write, groups: Callable[..., Groups], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    policies, folder = make("a", "b"), tmp_path_factory.mktemp("original") / "iteration_00001"
     learn(policies, groups())
-    write(tmp_path / "iteration_00001", policies, iteration=1)
-    return tmp_path / "iteration_00001"
+    write(folder, policies, iteration=1)
+    return folder
+
+
+@pytest.fixture
+def written(original: Path, tmp_path: Path) -> Path:
+    """A checkpoint of the policies a and b after one update."""
+    return Path(shutil.copytree(original, tmp_path / original.name))
 
 
 def learn(policies: Mapping[str, Policy], samples: Groups) -> None:

@@ -22,6 +22,7 @@ PROMPT = tuple(ChatCodec().apply_chat_template([{"role": "user", "content": "hi"
 GOOD = json.dumps({"choices": [{"message": {"content": "R"}, "finish_reason": "stop"}]}).encode()
 BLANKS = b" " * (1 << 16)
 ENDLESS = 1 << 40
+LENGTH = (("content-length", str(ENDLESS)),)
 
 
 class Stranger(BaseHTTPRequestHandler):
@@ -110,8 +111,9 @@ def test_blanks_up_to_the_bound_are_no_fault(stranger: Callable[..., Any]) -> No
     assert server.asked == ["/v1/chat/completions identity"]
 
 
-@pytest.mark.parametrize("status", [200, 400, 429, 500])
-@pytest.mark.parametrize("headers", [(), (("content-length", str(ENDLESS)),)], ids=["no length", "a length"])
+@pytest.mark.parametrize(
+    ("status", "headers"), [(200, ()), (400, LENGTH), (429, ()), (500, LENGTH)], ids=lambda each: str(each)[:3]
+)
 def test_an_answer_without_end_is_read_to_the_bound(stranger: Callable[..., Any], status: int, headers: Any) -> None:
     """Errors too; of what is on its way, a little more."""
     server = stranger(status=status, headers_sent=headers, size=ENDLESS)
@@ -137,8 +139,12 @@ def test_what_is_compressed_is_not_unfolded(stranger: Callable[..., Any], encodi
     assert f"the answer is compressed ({encoding.lower()}), which was not asked for" in said
 
 
-@pytest.mark.parametrize("status", [200, 400])
-@pytest.mark.parametrize("charset", ["zlib", "bz2", "hex", "punycode", "utf-16", "undefined", "rot13", "no-such"])
+CHARSETS = ["zlib", "bz2", "hex", "punycode", "utf-16", "undefined", "rot13", "no-such"]
+
+
+@pytest.mark.parametrize(
+    ("charset", "status"), [*((each, 200) for each in CHARSETS), ("zlib", 400), ("undefined", 400)]
+)
 def test_the_charset_of_an_answer_is_utf_8(stranger: Callable[..., Any], charset: str, status: int) -> None:
     """Python would unfold the bytes of some, and raise errors of other kinds."""
     kind = (("content-type", f"application/json; charset={charset}"),)

@@ -12,12 +12,13 @@ from troupe.rollout.engines.torch import forward, support
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward, shared_beginning
 
+from ....worlds import slow_but
 from .conftest import ARCHITECTURES, FUSED, all_of, build, decoder, gpt2, llama, qwen2, qwen3, request, worst
 
 SAMPLINGS = [{}, {"temperature": 0.7}, {"top_k": 5}, {"top_p": 0.8}, {"temperature": 1.5, "top_k": 12, "top_p": 0.9}]
 
 
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", slow_but((qwen3, llama, gpt2), ARCHITECTURES))
 async def test_logprobs_are_those_of_a_plain_forward_pass(architecture, forward, tokenizer):
     model = build(architecture)
     engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)

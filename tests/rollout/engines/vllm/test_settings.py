@@ -1,8 +1,5 @@
 """Settings that are refused before anything starts."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
@@ -111,13 +108,6 @@ def test_an_engine_refuses_several_models_and_several_merged_adapters(
         VllmEngine({"a": adapted(base), "b": adapted(base)}, digits, lora="merged")
     with pytest.raises(ValueError, match=r"engine\.lora must be one of adapter, merged, got 'fused'"):
         VllmEngine({"a": build()}, digits, lora="fused")
-
-
-@pytest.mark.slow
-def test_training_imports_of_the_engine_only_its_settings() -> None:
-    program = "import sys, troupe.cli.train; print(*sorted(name for name in sys.modules if 'vllm' in name))"
-    imported = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
-    assert imported.split() == ["troupe.rollout.engines.vllm", "troupe.rollout.engines.vllm.settings"]
 
 
 def test_a_gpu_decodes_by_cuda_graphs_up_to_the_rows_of_a_batch() -> None:
