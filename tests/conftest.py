@@ -80,6 +80,7 @@ def composed() -> Iterator[Callable[..., DictConfig]]:
     """``composed("experiment=...", "key=value", ...)``: what ``troupe`` hands to ``build``.
 
     Each choice of files is composed once; values are laid over it as Hydra does, which tells what is wrong with them.
+    Where keys are added or removed, too, all is Hydra's, in its order.
     """
 
     @cache
@@ -92,9 +93,10 @@ def composed() -> Iterator[Callable[..., DictConfig]]:
         return key in ("name", "run_dir", "resume") or bool(re.fullmatch(r"(?!hydra)\w+(\.\w+)+", key))
 
     def composition(*overrides: str) -> DictConfig:
-        cfg = pickle.loads(once(tuple(word for word in overrides if not is_value(word))))
+        values = [] if any(word[0] in "+~" for word in overrides) else [word for word in overrides if is_value(word)]
+        cfg = pickle.loads(once(tuple(word for word in overrides if word not in values)))
         try:
-            for override in OverridesParser.create().parse_overrides([word for word in overrides if is_value(word)]):
+            for override in OverridesParser.create().parse_overrides(values):
                 OmegaConf.update(cfg, override.key_or_group, override.value(), merge=True)
         except OmegaConfBaseException:
             cfg = pickle.loads(once(overrides))

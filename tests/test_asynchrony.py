@@ -245,6 +245,7 @@ def held_for_loads(loop: TrainLoop, monkeypatch: pytest.MonkeyPatch) -> None:
     loop.team.update = opening
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regime", ["specialized", pytest.param("lora", marks=pytest.mark.slow)])
 def test_new_weights_reach_completions_under_way(gated: Build, monkeypatch: pytest.MonkeyPatch, regime: str) -> None:
     loop = gated(f"experiment=sokoban_{regime}", "loop.in_flight=true", "loop.iterations=2")
@@ -273,6 +274,7 @@ def test_new_weights_reach_completions_under_way(gated: Build, monkeypatch: pyte
     assert max(drifts) < 1e-4
 
 
+@pytest.mark.slow
 def test_a_policy_of_bound_0_learns_from_its_present_weights_alone(ahead: Build) -> None:
     """``tool`` speaks first: its messages are sampled ahead; ``plan`` answers once the update has ended."""
     loop = ahead("+policies.plan.staleness=0")

@@ -85,9 +85,10 @@ def described(episodes: Sequence[Episode]) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "history"),
-    [pytest.param(CHAIN, True, marks=pytest.mark.slow), (TREE, False)],
+    [(CHAIN, True), (TREE, False)],
     ids=["chain-memory", "tree"],
 )
 def test_the_same_run_to_the_bit(play: Play, algorithm: list[str], history: bool) -> None:

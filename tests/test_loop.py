@@ -272,6 +272,7 @@ def test_alarms_are_in_the_summary_as_soon_as_they_are_raised(build: Build, monk
         train.train(loop)
 
 
+@pytest.mark.slow
 def test_trees_are_kept_and_change_nothing(finished: TrainLoop, build: Build) -> None:
     """Every iteration, with watched tasks, scores and pictures: the weights are the same to the bit."""
     kept = build("diagnostics.trees.every=1", "diagnostics.trees.watched=2", "diagnostics.trees.tasks=1")
@@ -329,6 +330,7 @@ def test_a_learning_rate_of_0_changes_nothing(build: Build) -> None:
     assert all(rows(loop)[0][f"train/{name}/grad_norm"] > 0 for name in ("tool", "plan"))
 
 
+@pytest.mark.slow
 def test_a_budget_of_completions_ends_a_run(build: Build, capsys: pytest.CaptureFixture[str]) -> None:
     loop = build("loop.completions=1", "loop.iterations=5", "loop.eval_every=5")
     train.train(loop)
@@ -377,6 +379,7 @@ def test_the_best_weights_on_validation_are_scored_too(build: Build, monkeypatch
 # ---- when it does not end by itself ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_engines_sleep_while_policies_learn_and_wake_with_the_new_weights(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:

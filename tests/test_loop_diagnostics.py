@@ -115,6 +115,7 @@ def test_an_interrupt_ends_what_is_played_beside(build: Build, monkeypatch: pyte
     assert json.loads((loop.directory.path / "summary.json").read_text())["status"] == "interrupted"
 
 
+@pytest.mark.slow
 def test_pictures_are_drawn_beside_the_next_rollout(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of the first iteration are not ready before the second one's update; those of the last end with the run."""
     loop, draw = build("loop.lockstep=false", "diagnostics.trees.every=1"), trees.pictures
@@ -169,6 +170,7 @@ def test_trees_are_scored_beside_the_next_rollout_and_before_its_update(
     assert [len(RunReader(loop.directory.path).trees(iteration)) for iteration in (0, 1)] == [3, 3]
 
 
+@pytest.mark.slow
 def test_pictures_that_fail_end_no_run(
     build: Build, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -65,6 +65,7 @@ def ask(run_dir: Path, *words: str) -> Path:
     return evaluated(run_dir, "temperature=own", f"trust=[{server(run_dir)}]", *words).path
 
 
+@pytest.mark.slow
 def test_a_run_beside_a_server_and_its_evaluation(build: Build, chat_server: Any) -> None:
     loop = build("run")
     train.train(loop)

@@ -27,7 +27,8 @@ class Tardy(LocalSandbox):
         return result
 
 
-@pytest.mark.parametrize("order", ["sequential", pytest.param("simultaneous", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("order", ["sequential", "simultaneous"])
 def test_a_seed_fixes_a_run(composed: Callable[..., DictConfig], tmp_path: Path, order: str) -> None:
     seen: list[dict[str, Any]] = []
     for sandbox in (LocalSandbox(workers=1), Tardy(workers=3)):

@@ -419,6 +419,7 @@ def check(loop: Any, row: dict[str, Any]) -> None:
             assert prompt == f"<|im_start|>user\nHello.<|im_end|>\n{THOUGHT}"
 
 
+@pytest.mark.slow
 def test_a_world_at_the_papers_scale(composed: Composed, tiny: str, tmp_path: Path) -> None:
     """An entropy bonus, so that a model that earns nothing takes its steps all the same."""
     loop, row = played(composed, tiny, tmp_path, "plan_path_specialized", "algorithm.objective.entropy=0.01")

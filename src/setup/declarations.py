@@ -191,7 +191,8 @@ def read(source: ConfigSource, path: str) -> ConfigResult:
     if not isinstance(file, Path) or not file.exists():  # in a zip, or not there
         return source.load_config(path)
     state = (file, file.stat().st_mtime_ns, file.stat().st_size)
-    return pickle.loads(_parsed(type(source), source.provider, source.path, path, *state))
+    result: ConfigResult = pickle.loads(_parsed(type(source), source.provider, source.path, path, *state))
+    return result
 
 
 @lru_cache(maxsize=1024)

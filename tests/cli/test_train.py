@@ -144,7 +144,7 @@ async def _iteration(loop: TrainLoop) -> dict[str, Any]:
             await engine.close()
 
 
-QUICK = ("at_grpo", "magrpo", "dr_mas", "gigpo", "maac")
+QUICK = ("at_grpo", "magrpo", "maac")
 ALIKE = "at_grpo_flat at_grpo_turn_only dr_grpo gspo mareinforce maremax marloo rloo reinforce_pp_baseline".split()
 """Algorithms of the same classes as another one: their yamls are in the table of biases, which is computed anew."""
 

@@ -243,7 +243,7 @@ def command(monkeypatch: pytest.MonkeyPatch, name: str, *words: str) -> None:
     start(name, words)
 
 
-@pytest.mark.parametrize("regime", slow_but(("lora", "single"), REGIMES))
+@pytest.mark.parametrize("regime", slow_but(("lora",), REGIMES))
 def test_a_world_of_three_agents_trains_with_one_yaml(own: Path, monkeypatch: pytest.MonkeyPatch, regime: str) -> None:
     words = ["env=mine", f"regime={regime}", "run_dir=run", *SMALL]
     command(monkeypatch, "train", "--config-dir", str(own), *words)
@@ -271,6 +271,7 @@ def test_the_users_world_is_evaluated(own: Path, monkeypatch: pytest.MonkeyPatch
     assert list(json.loads(summary.read_text())["conditions"]) == ["greedy"]
 
 
+@pytest.mark.slow
 def test_several_worlds_in_one_multirun(
     own: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

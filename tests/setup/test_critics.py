@@ -93,6 +93,7 @@ def test_a_dry_run_counts_a_critic(parts: Callable[..., Parts]) -> None:
     assert (critic.memory.optimizer, critic.memory.engine) == (8 * critic.trained, 0)
 
 
+@pytest.mark.slow
 def test_an_iteration_of_adapters(composed: Composed, tmp_path: Path) -> None:
     loop = train.build(composed(*SMALL, f"run_dir={tmp_path / 'run'}", "algorithm=iac", "regime=lora"))
 

@@ -91,13 +91,14 @@ def stop(loop: TrainLoop, where: str, at: int, monkeypatch: pytest.MonkeyPatch) 
         train.train(loop)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("where", "at"),
     # The first evaluation, a rollout, the last evaluation.
     [
-        pytest.param("evaluate", 0, marks=pytest.mark.slow),
+        ("evaluate", 0),
         ("collect", 2),
-        pytest.param("_final_evaluation", 5, marks=pytest.mark.slow),
+        ("_final_evaluation", 5),
     ],
 )
 def test_an_interrupted_run_goes_on_to_the_bit(

@@ -211,6 +211,7 @@ def test_a_frozen_policy_speaks_and_never_learns(build: Build) -> None:
     assert [found[key] for key in ("success", "turns")] == [own[f"eval/{key}"] for key in ("success", "turns")]
 
 
+@pytest.mark.slow
 async def test_frozen_policies_and_adapters_meet_on_one_base(build: Build) -> None:
     frozen = [
         "policies.tool.tuning=frozen",
@@ -280,6 +281,7 @@ def other_base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("experiment", BOTH)
 async def test_a_team_of_two_bases_and_two_tokenizers(build: Build, other_base: Path, experiment: str) -> None:
     entropy = "algorithm.objective.entropy=0.01"  # there is a gradient even where no candidate earns anything
@@ -344,7 +346,8 @@ def closed(monkeypatch: pytest.MonkeyPatch) -> list[TorchEngine]:
     return engines
 
 
-@pytest.mark.parametrize("running", [pytest.param(False, marks=pytest.mark.slow), True])
+@pytest.mark.slow
+@pytest.mark.parametrize("running", [False, True])
 def test_the_engines_of_a_team_that_is_not_whole(
     running: bool,
     composed: Callable[..., Any],

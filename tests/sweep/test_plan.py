@@ -76,7 +76,8 @@ def test_every_sweep_that_is_shipped_can_be_read(name: str) -> None:
         assert any(f"={one} is unknown" in mistake(f"sweep={name}") for one in choices - known)
 
 
-@pytest.mark.parametrize("experiment", ["sokoban_lora", pytest.param("writing_specialized", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", ["sokoban_lora", "writing_specialized"])
 def test_with_learning_rate_0_nothing_learns(experiment: str) -> None:
     """Neither whole models nor adapters."""
     name = "learning_magrpo" if experiment.startswith("writing") else "learning"
@@ -226,6 +227,7 @@ def test_every_setting_is_tuned_on_the_same_grid_with_other_seeds(tmp_path: Path
         plan_tuning(options, ["scale.lr=0.1"])
 
 
+@pytest.mark.slow
 def test_the_seeds_of_a_plan_are_those_of_runs_composed_one_by_one(own: Path) -> None:
     together = planned(f"sweep={own}", "loop.task_seed='${seed}'").jobs
     alone = [planned(f"sweep={own}", "loop.task_seed='${seed}'", f"seed={seed}").jobs for seed in (0, 1)]
@@ -255,7 +257,7 @@ def test_mistakes_of_tuning_and_sealed_tasks(tmp_path: Path) -> None:
 # ---- tables ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", slow_but(("turns", "writing"), table_names()))
+@pytest.mark.parametrize("name", slow_but(("writing",), table_names()))
 def test_every_table_plans(name: str, tmp_path: Path) -> None:
     """At one of its scales."""
     scales = [scale for scale in SCALES if scale in TableFile.read(name).scales]
@@ -321,6 +323,7 @@ def test_cells_of_cross_play(tmp_path: Path) -> None:
     assert len(cells_of(part)) == 2 * 3 + 3 * 6 + 21 * 9 + 3
 
 
+@pytest.mark.slow
 def test_the_table_s_own_summary_comes_first(tmp_path: Path) -> None:
     """It alone has the teams that were made of its runs, and other tables have some of these runs, too."""
     folder = ROOT / "docs" / "results" / "reproduction"
