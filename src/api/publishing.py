@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[attr-defined]  # the client's own
@@ -19,10 +21,13 @@ from ..evaluation.request import Checkpoint
 from ..models.bases.base_models import SHIPPED, resolve
 from ..models.bases.loading import ADAPTER
 from ..reports.model_card import PublishedPolicy, model_card
+from ..runs.callbacks import Callback, Training
 from ..runs.run import RunReader
 from ..setup.instantiation import call
 from ..setup.team import load_base
 from .policies import policy_source
+
+log = logging.getLogger(__name__)
 
 PUBLISHED = re.compile(
     r"(adapter_)?model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json|"
@@ -55,6 +60,21 @@ def push_to_hub(
     with TemporaryDirectory() as temporary:
         folder = write_hub_folder(run, Path(temporary, "repo"), repo, checkpoint, license)
         return upload(folder, repo, private=private)
+
+
+class PushToHub(Callback):
+    """Uploads the team at a run's end; the keys are those of ``troupe push-to-hub``."""
+
+    def __init__(
+        self, repo: str, checkpoint: Checkpoint | None = None, private: bool = False, license: str | None = None
+    ) -> None:
+        self.repo = call("callbacks.push_to_hub.repo", validate_repo_id, repo) or repo
+        self.checkpoint, self.private, self.license = checkpoint, private, license
+
+    def on_end(self, run: Training, summary: Mapping[str, Any]) -> None:
+        reader = RunReader(run.directory.path)
+        address = push_to_hub(reader, self.repo, self.checkpoint, private=self.private, license=self.license)
+        log.info("callbacks.push_to_hub: %s", address)
 
 
 def upload(folder: Path, repo: str, *, private: bool) -> str:

@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from ..algorithms.credit.checks import CreditError
+from ..api.publishing import PublishError
 from ..api.training import train
 from ..cluster.actors import ClusterError, LostActorError
 from ..envs.base import WorldFailure
@@ -40,7 +41,7 @@ REFUSED = (
 STOPPED = (
     *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError, WorldFailure),
     *(SandboxUnavailable, LostEpisodesError, UpdateMemoryError, ConfigError, ProcessError),
-    *(LostActorError, ClusterError),
+    *(LostActorError, ClusterError, PublishError),
 )
 """The errors that stop a run that has begun."""
 

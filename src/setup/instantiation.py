@@ -21,6 +21,7 @@ from hydra.utils import instantiate
 from ..envs.base import TeamEnv
 from ..envs.history import WithHistory
 from ..errors import ConfigError, nearest
+from ..runs.callbacks import Callback
 from ..runs.fingerprint import flat, matches
 from .messages import own_error
 
@@ -276,3 +277,8 @@ def build_world(key: str, node: Mapping[str, Any]) -> TeamEnv:
         return world
     wrapped: TeamEnv = call(f"{key}.{HISTORY}", WithHistory, world, turns)
     return wrapped
+
+
+def build_callbacks(nodes: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Callback]:
+    """The callbacks of the section ``callbacks``."""
+    return {name: part(f"callbacks.{name}", node, "on_iteration_end") for name, node in (nodes or {}).items()}

@@ -25,8 +25,9 @@ from ..models.pools.strategies import Sharded
 from ..rollout.engines.local import LocalEngine
 from ..rollout.samplers.chain import ChainSampler
 from ..rollout.samplers.sampler import EpisodeSampler
+from ..runs.callbacks import EarlyStop
 from ..runs.files import check_links
-from ..runs.loggers import CsvLogger, TensorBoardLogger, WandbLogger
+from ..runs.loggers import CsvLogger, TensorBoardLogger, TrackioLogger, WandbLogger
 from ..runs.own_code import own_packages
 from ..runs.run import RunReader
 from ..sandbox import Limits, LocalSandbox
@@ -36,13 +37,13 @@ from .search_path import user_configurations
 KINDS = (
     *(TeamEnv, ItemSource, ProblemSet, LocalSandbox, Limits),
     *(EpisodeSampler, ChainSampler, CreditRule, Objective, Optimizer, LRScheduler),
-    *(LocalEngine, Sharded, CsvLogger, TensorBoardLogger, WandbLogger),
+    *(LocalEngine, Sharded, CsvLogger, TensorBoardLogger, TrackioLogger, WandbLogger, EarlyStop),
 )
 """What Troupe's and torch's classes in a configuration are.  None of them runs what its arguments say."""
 
 ROOMS = (
     *("troupe.algorithms", "troupe.envs", "troupe.models.pools.strategies", "troupe.rollout", "troupe.runs.loggers"),
-    *("troupe.sandbox", "torch.optim"),
+    *("troupe.runs.callbacks", "troupe.sandbox", "torch.optim"),
 )
 """Where these classes are: the modules that are imported to look at one."""
 

@@ -224,3 +224,10 @@ def test_an_upload_brings_the_folder_to_the_hub(run: Run, hub: type[Hub], tmp_pa
     folder = run.write_hub_folder(tmp_path / "hub", "me/team", "last")
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert hub.files == files and hub.keys == {"Bearer hf_key"}
+
+
+def test_a_callback_uploads_the_team_at_the_end(trained: Trained, hub: type[Hub]) -> None:
+    with pytest.raises(ConfigError, match=r"^callbacks\.push_to_hub.*no team"):
+        trained("sokoban_specialized", "callbacks=push_to_hub", "callbacks.push_to_hub.repo=no team")
+    trained("sokoban_specialized", "callbacks=[early_stop,push_to_hub]", "callbacks.push_to_hub.repo=me/team")
+    assert {"README.md", "tool/model.safetensors", "plan/model.safetensors"} <= hub.files.keys()
