@@ -15,7 +15,7 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[attr-defined]  # the client's own
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # public, but not re-exported
 
-from ..errors import ConfigError
+from ..errors import ConfigError, PublishError
 from ..evaluation.assignment import LocalPolicy, RemotePolicy, ScriptedPolicy, TeamPolicy
 from ..evaluation.request import Checkpoint
 from ..models.bases.base_models import SHIPPED, resolve
@@ -37,10 +37,6 @@ PUBLISHED = re.compile(
 """The files of a checkpoint that are uploaded: those that transformers and peft write."""
 CODE = ("auto_map", "auto_mapping", "custom_pipelines")
 """Keys of such files that name code, which loaders with ``trust_remote_code`` run."""
-
-
-class PublishError(RuntimeError):
-    """The hub did not take the upload; the message says why."""
 
 
 def push_to_hub(

@@ -13,11 +13,10 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from ..algorithms.credit.checks import CreditError
-from ..api.publishing import PublishError
 from ..api.training import train
 from ..cluster.actors import ClusterError, LostActorError
 from ..envs.base import WorldFailure
-from ..errors import ConfigError, LostEpisodesError, visible
+from ..errors import ConfigError, LostEpisodesError, PublishError, visible
 from ..kernels.memory import UpdateMemoryError
 from ..models.bases.base_models import BaseModelError
 from ..models.learning.ranks import OtherRankError

@@ -15,8 +15,7 @@ import torch
 from huggingface_hub import ModelCard, constants
 
 from troupe import Experiment, Run
-from troupe.api.publishing import PublishError
-from troupe.errors import ConfigError
+from troupe.errors import ConfigError, PublishError
 from troupe.models.learning.adapters import without_peft_warnings
 from troupe.reports.model_card import PublishedPolicy, model_card
 from troupe.runs.files import RunDirectoryError
