@@ -101,7 +101,8 @@ class Trust:
         anywhere below it, that is not one of Troupe's or torch's own kinds and that the user does not trust."""
         for place, target in _targets(key, section):
             if not isinstance(target, str) or not self._allows(target):
-                package = target.partition(".")[0] if isinstance(target, str) else "PACKAGE"
+                package, _, rest = target.partition(".") if isinstance(target, str) else ("PACKAGE", "", "")
+                package = target.rpartition(".")[0] if package == "troupe" and rest else package
                 raise ConfigError(
                     f"{place}={target}: a stored run may name Troupe's worlds, rules and engines and torch's "
                     f"optimizers, and this is another's code; if you know and trust it, give trust=[{package}]"
