@@ -25,7 +25,7 @@ WIDE = "---\nhide: [navigation, toc]\nsearch: {exclude: true}\n---\n\n"
 DIAGRAM = 'class="mermaid"'
 COLUMNS = 7
 """Of a table, from which on its page has the room of the side columns."""
-LONG_PAGE, LONG_SECTION = 18_000, 2_500
+LONG_PAGE, LONG_SECTION = 18_000, 2_000
 """Characters of text: in a long page the long sections are folded, up to a click, a search in the page or a link."""
 
 
