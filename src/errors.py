@@ -65,6 +65,10 @@ class LostEpisodesError(RuntimeError):
     """More episodes are lost than ``faults`` allows; the message has the first failure's."""
 
 
+class PublishError(RuntimeError):
+    """The hub did not take an upload; the message says why."""
+
+
 class DiskFullError(OSError):
     """A file that could not be written whole: the disk, a quota or a limit on the size of files is used up."""
 

@@ -58,7 +58,7 @@ class TrainLoop:
         self.rebuilds, self.checkpoints, self.output = settings.rebuilds, checkpoints, output
         self.directory, self.display, self.observers = output.directory, output.display, output.observers
         self.ranks, self.progress, self.budget = team.ranks, Progress(), settings.loop.budget
-        self.diagnostics, self.trees = diagnostics, diagnostics.trees
+        self.diagnostics, self.trees, self.tell = diagnostics, diagnostics.trees, output.callbacks
         self.held_out = HeldOut(team, source.held_out, settings, output, divergence)
         self.resample, self.episodes_per_task = sampler.resample, sampler.k if sampler.topology == "chain" else 1
         self.ahead: Ahead | None = None
@@ -72,14 +72,17 @@ class TrainLoop:
     async def run_iteration(self) -> dict[str, Any]:
         """One iteration; returns its metrics.  Once the policies begin to learn from it, no interrupt stops it."""
         self.measured, now = {}, self.progress.iteration
+        self.tell("on_iteration_start", self)
         with timed(self.measured, "rollout"):
             episodes = await (self.collect() if self.ahead is None else self._collect_ahead(self.ahead))
+        self.tell("on_rollout_end", self, episodes)
         tasks = list({episode.task.task_id: episode.task for episode in episodes}.values())
         watched = await self.diagnostics.end(now, self._extras(now, tasks), self.measured)
-        counters = self.team.drain_all_counters()
-        self.progress.add_counters(counters)
+        self.progress.add_counters(counters := self.team.drain_all_counters())
         self.measured |= counters
-        return await uninterrupted(self._learn(episodes, watched))
+        row = await uninterrupted(self._learn(episodes, watched))
+        self.tell("on_update_end", self, row)
+        return row
 
     async def _learn(self, episodes: Sequence[Episode], watched: Sequence[Episode]) -> dict[str, Any]:
         now, complete = self.progress.iteration, complete_tasks(episodes)
@@ -238,23 +241,18 @@ class TrainLoop:
                 count_seconds()
                 summary = self.output.end(self.progress, status, self.diagnostics.raised(self.progress))
                 self._last_checkpoint(status)
+        self.tell("on_end", self, summary)
         return summary
 
     def over(self) -> bool:
         """Whether training is over."""
-        return self.budget.exhausted(self.progress.iteration, self.progress.completions)
+        return bool(self.tell.stopped_by) or self.budget.exhausted(self.progress.iteration, self.progress.completions)
 
     async def _begin(self) -> None:
         """Open the world, evaluate the team before training, and load its weights into the engines."""
-        summary, evaluate = self.progress.summary, self.held_out.evaluate
-        summary |= prefixed("world", await self.world.open())
-        if "eval_before/success" not in summary:
-            before = await evaluate(self.world, self.progress, "test", "before training")
-            summary |= prefixed("eval_before", before)
-            self.output.summary(summary, summary, self.progress.iteration)
-        if self.settings.validate_first and "validation_before/success" not in summary:
-            result = await evaluate(self.world, self.progress, "validation", "validation before training")
-            summary |= prefixed("validation_before", result)
+        self.tell("on_start", self)
+        self.progress.summary |= prefixed("world", await self.world.open())
+        await self.held_out.before_training(self.world, self.progress)
         await self._load_weights()
 
     def _show(self, row: Mapping[str, Any]) -> None:
@@ -265,6 +263,7 @@ class TrainLoop:
     async def _end_iteration(self) -> None:
         """Validate where that is due, and write the metrics."""
         row = self.progress.row | await self.held_out.validate(self.world, self.progress, last=self.over())
+        self.tell("on_iteration_end", self, row)
         if self.over():
             row |= await self.trees.written()
         trim_heap()
@@ -286,6 +285,7 @@ class TrainLoop:
         if not self.ranks.first and ranks.world == 1:
             return
         state = {**self.progress.state_dict(), "credit": self.credit.state_dict(), "engines": self.team.engine_states()}
+        state["callbacks"] = self.tell.state_dict()
         if self.ahead is not None:
             state["ahead"] = self.ahead.state_dict()
         self.checkpoints.write(self.team.policies, self.team.tokenizers, state, ranks, self.team.critics.by_name)

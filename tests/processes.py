@@ -35,11 +35,6 @@ def fork_server(pid: int) -> bool:
     return "guest.zygote" in command(pid) and os.path.basename(words[0]) != "bwrap"
 
 
-def without_notice(stderr: str) -> str:
-    """What a command says besides that its imports take long, which depends on the machine."""
-    return "".join(line for line in stderr.splitlines(keepends=True) if not line.startswith("loading the libraries"))
-
-
 def asleep(pid: int) -> bool:
     """Whether a process waits, for input or for a signal."""
     return _stat(pid)[:1] == ["S"]

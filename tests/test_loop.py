@@ -278,6 +278,7 @@ def test_trees_are_kept_and_change_nothing(finished: TrainLoop, build: Build) ->
     kept = build("diagnostics.trees.every=1", "diagnostics.trees.watched=2", "diagnostics.trees.tasks=1")
     train.train(kept)
     assert same(weights(kept), weights(finished))
+    assert ["time/trees_s" in row for row in rows(finished)] == [True, False], "a row with this time has a file"
     run = RunReader(kept.directory.path)
     assert [(tree["iteration"], tree["watched"]) for tree in run.trees()] == [(n, w) for n in (0, 1) for w in (0, 1, 1)]
     assert [tree["split"] for tree in run.trees(0)] == ["train", "validation", "validation"]

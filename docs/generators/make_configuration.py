@@ -28,6 +28,7 @@ GROUPS = {
     "faults": "What happens where an episode is lost, or a logger: `docs/reliability.md`.",
     "diagnostics": "What is measured beside training, and where an alarm is raised: `docs/diagnostics.md`.",
     "logger": "Where metrics go besides `metrics.jsonl`.",
+    "callbacks": "Code around rollouts, updates and iterations: `docs/your_project.md`.",
     "benchmarks": "Published test sets, for the key `benchmark` of `troupe eval`: `docs/evaluation.md`.",
     "sweep": "Named sweeps, `make sweep sweep=NAME`.",
     "reproduce": "Tables of the papers, `make reproduce table=NAME`: [reproduction](reproduction.md).",

@@ -23,6 +23,10 @@ LINK = re.compile(r"(?<=\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 FENCE = re.compile(r"(^ *(`{3,}).*?^ *\2 *$)", re.MULTILINE | re.DOTALL)
 WIDE = "---\nhide: [navigation, toc]\nsearch: {exclude: true}\n---\n\n"
 DIAGRAM = 'class="mermaid"'
+COLUMNS = 7
+"""Of a table, from which on its page has the room of the side columns."""
+LONG_PAGE, LONG_SECTION = 18_000, 2_000
+"""Characters of text: in a long page the long sections are folded, up to a click, a search in the page or a link."""
 
 
 def on_startup(**_: Any) -> None:
@@ -55,6 +59,8 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Let links out of ``docs/`` lead to their pages."""
     here = _path(page.file)
+    if any(line.count(" | ") >= COLUMNS - 1 for line in markdown.splitlines() if line.startswith("| ")):
+        page.meta.setdefault("hide", ["navigation", "toc"])
 
     def moved(link: str) -> str:
         path = _target(here, link)
@@ -65,8 +71,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def on_page_content(html: str, **_: Any) -> str:
-    """Give large diagrams a frame that scrolls, for narrow screens."""
-    return re.sub(r'<pre class="mermaid">.*?</pre>', _framed, html, flags=re.DOTALL)
+    """Give large diagrams a frame that scrolls, for narrow screens, and fold the long sections of a long page."""
+    html = re.sub(r'<pre class="mermaid">.*?</pre>', _framed, html, flags=re.DOTALL)
+    if _letters(html) < LONG_PAGE:
+        return html
+    level = "h2" if html.count("<h2") > 2 else "h3"
+    before, *sections = re.split(rf"(?=<{level}\b)", html)
+    return before + "".join(map(_folded, sections))
 
 
 def on_post_page(output: str, page: Any, **_: Any) -> str:
@@ -75,6 +86,17 @@ def on_post_page(output: str, page: Any, **_: Any) -> str:
         return output
     up = posixpath.relpath("site/mermaid.tiny.js", page.file.url or ".")
     return output.replace("</head>", f'<script src="{up}"></script></head>', 1)
+
+
+def _letters(html: str) -> int:
+    return len(re.sub(r"<[^>]*>", "", html))
+
+
+def _folded(section: str) -> str:
+    heading, end, body = section.partition(f"</{section[1:3]}>")
+    if _letters(body) < LONG_SECTION:
+        return section
+    return f'<details class="section"><summary>{heading}{end}</summary>{body}</details>'
 
 
 def _framed(diagram: re.Match[str]) -> str:

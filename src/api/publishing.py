@@ -6,12 +6,13 @@ The policies of a run as transformers models.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from huggingface_hub import HfApi
 from huggingface_hub.errors import HTTPError as TransportError  # type: ignore[attr-defined]  # the client's own
@@ -19,12 +20,13 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from peft import PeftModel
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, PublishError, nearest
 from ..evaluation.assignment import LocalPolicy, RemotePolicy, ScriptedPolicy, TeamPolicy
 from ..evaluation.request import Checkpoint
 from ..models.bases.base_models import SHIPPED, resolve
 from ..models.bases.loading import ADAPTER, load_adapter
 from ..reports.model_card import PublishedPolicy, model_card
+from ..runs.callbacks import Callback, Training
 from ..runs.run import RunReader
 from ..setup.evaluation import TeamSource
 from ..setup.instantiation import call
@@ -68,6 +70,8 @@ def load_policy(run: RunReader, name: str, checkpoint: Checkpoint, *, merged: bo
     return LoadedPolicy(adapted.merge_and_unload() if merged else adapted, tokenizer)
 
 
+log = logging.getLogger(__name__)
+
 PUBLISHED = re.compile(
     r"(adapter_)?model(-\d{5}-of-\d{5})?\.safetensors|model\.safetensors\.index\.json|"
     r"((adapter|generation|tokenizer)_)?config\.json|tokenizer\.json|special_tokens_map\.json|added_tokens\.json|"
@@ -76,10 +80,6 @@ PUBLISHED = re.compile(
 """The files of a checkpoint that are uploaded: those that transformers and peft write."""
 CODE = ("auto_map", "auto_mapping", "custom_pipelines")
 """Keys of such files that name code, which loaders with ``trust_remote_code`` run."""
-
-
-class PublishError(RuntimeError):
-    """The hub did not take the upload; the message says why."""
 
 
 def push_to_hub(
@@ -99,6 +99,21 @@ def push_to_hub(
     with TemporaryDirectory() as temporary:
         folder = write_hub_folder(run, Path(temporary, "repo"), repo, checkpoint, license)
         return upload(folder, repo, private=private)
+
+
+class PushToHub(Callback):
+    """Uploads the team at a run's end; the keys are those of ``troupe push-to-hub``."""
+
+    def __init__(
+        self, repo: str, checkpoint: Checkpoint | None = None, private: bool = False, license: str | None = None
+    ) -> None:
+        self.repo = call("callbacks.push_to_hub.repo", validate_repo_id, repo) or repo
+        self.checkpoint, self.private, self.license = checkpoint, private, license
+
+    def on_end(self, run: Training, summary: Mapping[str, Any]) -> None:
+        reader = RunReader(run.directory.path)
+        address = push_to_hub(reader, self.repo, self.checkpoint, private=self.private, license=self.license)
+        log.info("callbacks.push_to_hub: %s", address)
 
 
 def upload(folder: Path, repo: str, *, private: bool) -> str:

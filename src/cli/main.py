@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import re
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -61,9 +62,18 @@ def main() -> None:
     elif first in COMMANDS:
         _run(first, rest)
     elif "=" in first or first.startswith(("+", "~", "-")):  # a word for Hydra
-        _run("train", [first, *rest])
+        _run(_completed() if first in ("-sc", "--shell-completion") else "train", [first, *rest])
     else:
         sys.exit(f"error: unknown command '{first}'{nearest(first, list(COMMANDS))}")
+
+
+def _completed() -> str:
+    """The command in the line that a shell completes, which is taken out of it: Hydra knows keys alone."""
+    program, command, *rest = [*os.environ.get("COMP_LINE", "").split(" ", 2), "", ""][:3]
+    if command not in CONFIGURED:
+        return "train"
+    os.environ["COMP_LINE"] = " ".join([program, *rest])
+    return command
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
@@ -85,9 +95,13 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         sys.exit(f"error: {error}")
 
 
+_told = False  # of this process, whether it has said that imports take long
+
+
 @contextmanager
 def loading(after_s: float = 2.0) -> Iterator[None]:
-    """A context for imports: Ctrl-C ends the process at once, and the user is told that they take long, if they do.
+    """A context for imports: Ctrl-C ends the process at once, and a terminal is told once that they take long,
+    if they do.
 
     Within an import, an exception may be printed with its traceback, or be lost in a destructor.  What imports make
     stays: to search it for garbage again and again would be an eighth of their time.
@@ -97,16 +111,17 @@ def loading(after_s: float = 2.0) -> Iterator[None]:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    text = "loading the libraries, which takes some seconds ."
     said = ""
 
     def tell() -> None:
+        global _told
         nonlocal said
-        said = "." if said else text
+        said = "." if said else "loading the libraries, which takes some seconds ."
+        _told = True
         print(said, end="", file=sys.stderr, flush=True)
 
     try:
-        with every(after_s, tell):
+        with every(after_s, tell) if sys.stderr.isatty() and not _told else nullcontext():
             yield
     finally:
         if said:

@@ -10,8 +10,8 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ..api.publishing import PublishError, push_to_hub, write_hub_folder
-from ..errors import ConfigError, nearest
+from ..api.publishing import push_to_hub, write_hub_folder
+from ..errors import ConfigError, PublishError, nearest
 from ..models.bases.base_models import BaseModelError
 from ..setup.command_line import fail
 from ..setup.evaluation import trained_team
@@ -23,7 +23,7 @@ def push(keys: Mapping[str, Any]) -> str:
     """Upload what ``keys`` name, or write it; returns what to say.
 
     Raises ``ValueError`` (or a subclass) naming the key that is wrong, and
-    :class:`~troupe.api.publishing.PublishError`.
+    :class:`~troupe.errors.PublishError`.
     """
     for key in ("run", "repo"):
         if keys[key] is None:

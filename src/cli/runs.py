@@ -1,21 +1,26 @@
-"""List runs: status, success on the test tasks before and after training, iterations, wall time."""
+"""List runs: status, success on the test tasks before and after training, iterations, wall time, and what a run has
+otherwise than others of its name.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import visible
+from ..reports.grouping import differences, last_name
 from ..reports.values import duration, numeric
 from ..runs.files import RunDirectoryError
 from ..runs.index import find_runs
 from ..runs.run import RunReader
 
-HEADS = ("run", "status", "success", "iterations", "wall time")
+HEADS = ("run", "status", "success", "iterations", "wall time", "differs")
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -28,11 +33,16 @@ def main(arguments: Sequence[str]) -> None:
     for folder in folders:
         if not folder.is_dir():
             sys.exit(f"error: {visible(folder)}: {'it is a file' if folder.is_file() else 'there is no such folder'}")
-    rows = [facts(run) for folder in folders for run in find_runs(folder)]
+    runs = {run: facts(run) for folder in folders for run in find_runs(folder)}
+    for run, differs in differences([run for run, row in runs.items() if "problem" not in row]).items():
+        runs[run]["differs"] = differs
+    rows = list(runs.values())
     if options.json:
         print("".join(json.dumps(row) + "\n" for row in rows), end="")
     elif rows:
-        print("\n".join([*aligned([HEADS, *map(cells, rows)]), *(row["problem"] for row in rows if "problem" in row)]))
+        problems = [row["problem"] for row in rows if "problem" in row]
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print("\n".join([*fitted([HEADS, *map(cells, rows)], width), *problems]))
     else:
         print(f"no runs below {', '.join(map(str, folders))}")
 
@@ -66,7 +76,8 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     success = f"{before} -> {after}" if after else before
     done, planned, wall = row.get("iterations"), row.get("of_iterations"), row.get("wall_s")
     iterations = "" if done is None else f"{done} of {planned}" if planned not in (None, done) else str(done)
-    parts = row["run"], row["status"], success, iterations, duration(wall) if numeric(wall) else ""
+    differs = " ".join(f"{last_name(key)}={value}" for key, value in row.get("differs", {}).items())
+    parts = row["run"], row["status"], success, iterations, duration(wall) if numeric(wall) else "", differs
     return tuple(visible(part).replace("\n", "␊") for part in parts)
 
 
@@ -75,3 +86,24 @@ def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
     rows = list(rows)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def fitted(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """:func:`aligned`.  Where that is wider than ``width``, what differs is cut, or each run has several lines."""
+    lines = aligned(rows)
+    rest = 0 if width is None else width - max(len(line) for line in aligned([row[:-1] for row in rows])) - 2
+    if width is None or max(map(len, lines)) <= width:
+        return lines
+    if rest >= 24:
+        return aligned([(*row[:-1], textwrap.shorten(row[-1], rest, placeholder=" ...")) for row in rows])
+    return [
+        line
+        for run, *facts, differs in rows[1:]
+        for line in (
+            run,
+            *textwrap.wrap("  ".join(filter(None, facts)), width, initial_indent="  "),
+            *textwrap.wrap(
+                differs, width, initial_indent="  ", subsequent_indent="  ", max_lines=2, placeholder=" ..."
+            ),
+        )
+    ]

@@ -16,7 +16,7 @@ from ..algorithms.credit.checks import CreditError
 from ..api.training import train
 from ..cluster.actors import ClusterError, LostActorError
 from ..envs.base import WorldFailure
-from ..errors import ConfigError, LostEpisodesError, visible
+from ..errors import ConfigError, LostEpisodesError, PublishError, visible
 from ..kernels.memory import UpdateMemoryError
 from ..models.bases.base_models import BaseModelError
 from ..models.learning.ranks import OtherRankError
@@ -40,7 +40,7 @@ REFUSED = (
 STOPPED = (
     *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError, WorldFailure),
     *(SandboxUnavailable, LostEpisodesError, UpdateMemoryError, ConfigError, ProcessError),
-    *(LostActorError, ClusterError),
+    *(LostActorError, ClusterError, PublishError),
 )
 """The errors that stop a run that has begun."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import nullcontext
 from copy import deepcopy
 
 from ..algorithms.credit.base import CreditRule
@@ -45,7 +46,7 @@ class TreeKeeper:
         """
         if self._scoring is not None:
             scoring, self._scoring = self._scoring, None
-            with timed(metrics, "trees"):
+            with timed(metrics, "trees") if due else nullcontext():  # a row with this time is one of an own file
                 await scoring  # before the weights change
         if not (due and (watched or self.settings.tasks)):
             metrics |= await self.written(wait=False)

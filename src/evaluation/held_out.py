@@ -63,6 +63,16 @@ class HeldOut:
         display.evaluation(title, summary)
         return summary
 
+    async def before_training(self, world: TeamEnv, progress: Progress) -> None:
+        """Evaluate the team as it begins, where a run that goes on has not done so."""
+        summary = progress.summary
+        if "eval_before/success" not in summary:
+            summary |= prefixed("eval_before", await self.evaluate(world, progress, "test", "before training"))
+            self.output.summary(summary, summary, progress.iteration)
+        if self.settings.loop.validate_first and "validation_before/success" not in summary:
+            result = await self.evaluate(world, progress, "validation", "validation before training")
+            summary |= prefixed("validation_before", result)
+
     async def validate(self, world: TeamEnv, progress: Progress, *, last: bool) -> dict[str, Any]:
         """Evaluate on the validation tasks where it is due, as it is in the ``last`` iteration, and note whether these
         weights are the best; returns metrics.

@@ -19,10 +19,11 @@ Point = tuple[float, float]
 
 @dataclass(frozen=True)
 class Series:
-    """A line of points (x, y), x ascending, with an interval (x, low, high) per point in ``band``, or none.
+    """A line of points (x, y), x ascending, with an interval (x, low, high) per point in ``band``, or none.  One
+    without a name is in no text.
 
-    ``style`` is ``line``, ``faint`` or ``dots``; ``colour`` a number of the page's palette.  Values that are not finite
-    are gaps.
+    ``style`` is ``line``, ``faint``, ``dashed`` or ``dots``; ``colour`` a number of the page's palette.  Values that
+    are not finite are gaps.
     """
 
     name: str
@@ -121,7 +122,7 @@ def draw(chart: Chart) -> ChartDrawing | None:
     drawing.flat = max(map(len, values)) > 2 and all(
         max(v) - min(v) <= max(FLAT * max(map(abs, v)), chart.noise) for v in values
     )
-    drawing.description = "; ".join(_ends(line, chart.share) for line in lines)
+    drawing.description = "; ".join(_ends(line, chart.share) for line in lines if line.name)
     return drawing
 
 
@@ -183,7 +184,7 @@ def _hits(chart: Chart, series: Sequence[Series], x_high: float, max_strips: int
     xs = sorted({x for line in series for x, _ in line.points})
     xs = xs[:: max(1, -(-len(xs) // max_strips))]
     edges = [0.0, *((a + b) / 2 for a, b in pairwise(xs)), x_high]
-    values = [(line.name, dict(line.points), {x: span for x, *span in line.band}) for line in series]
+    values = [(line.name, dict(line.points), {x: span for x, *span in line.band}) for line in series if line.name]
     hits = []
     for x, (left, right) in zip(xs, pairwise(edges), strict=True):
         lines = [f"{chart.x_name} {number(x)}"]

@@ -42,9 +42,7 @@ DIAGNOSTICS = {
 }
 DIAGNOSTICS_OF_A_TURN = re.compile(r"diagnostics/.+/turn\d+/.+")
 MISMATCH_KEY = re.compile(r"mismatch/(.+)/(turn\d+)/(.+)")
-BEST_OF_K = (
-    "Best of K (faint): in training the best of K candidates is chosen at every turn. It is not the team's own success."
-)
+BEST_OF_K = "Best of K: in training the best of K candidates is chosen at every turn. It is not the team's own success."
 
 
 def colours(run: RunReader, agents: Iterable[str]) -> dict[str, int]:
@@ -58,9 +56,13 @@ def learning_curve(run: RunReader) -> ChartDrawing | None:
     """Success on validation tasks with its interval, on test tasks before and after, and success in training."""
     validation = _points(run, "eval/success")
     bands = [(x, *span) for x, value in run.values("eval/success_ci95") if (span := interval(value))]
+    before, tested = run.summary.get("validation_before/success"), score_of(run, "eval_before")
+    if numeric(before):
+        validation, span = [(0, before), *validation], interval(run.summary.get("validation_before/success_ci95"))
+        bands = [(0, *span), *bands] if span else bands
     best = _points(run, "rollout/best_of_k_success")
     sampled = _points(run, "rollout/success")
-    series = [Series("best of K, training", best, style="faint")] if best else []
+    series = [Series("best of K, training", best, PALETTE, "dashed")] if best else []
     series += [Series("sampled, training", sampled, style="faint")] if sampled else []
     iterations = run.summary.get("iterations")
     if not numeric(iterations):
@@ -69,6 +71,8 @@ def learning_curve(run: RunReader) -> ChartDrawing | None:
     for name, key, x in (("test, before", "eval_before", 0), ("test, after", "eval", end)):
         if (score := score_of(run, key)) and score.interval:
             series.append(Series(name, [(x, score.success)], GREY, "dots", [(x, *score.interval)]))
+    if validation and validation[0][0] and tested:  # played on other tasks: no part of the line
+        series.append(Series("", [(0, tested.success), validation[0]], style="dashed"))
     series.append(Series("validation", validation, band=bands))  # the last: its smaller dots are on those of the test
     return draw(
         Chart("Success on held-out tasks", series, BEST_OF_K if best else "", share=True, whole=True, x_end=end)

@@ -25,6 +25,8 @@ from .values import numeric
 
 CHUNK = 200_000
 """Characters of JSON after which a chunk ends: a page opens one in a few milliseconds."""
+KINDS = ("malformed", "cut", "blocked", "timeout", "wrong")
+"""Of failures: what was wrong with a message, or that no message was and the episode failed."""
 MOST = 96_000_000
 """Compressed characters on the page at most; later episodes are left out, and the page says so."""
 
@@ -204,8 +206,8 @@ class _Builder:
                 self._close()
 
     def _row(self, tree: Mapping[str, Any]) -> list[Any]:
-        """Task, sample, success, return, turns, tokens, largest advantage, watched, and by agent (mean reward, length);
-        the page's index.js names them."""
+        """Task, sample, success, return, turns, tokens, largest advantage, watched, by agent (mean reward, length), and
+        the numbers of kinds of failures; the page's 2_store.js names them."""
         nodes = tree["nodes"]
         outcomes = [edge["outcome"] for edge in tree["edges"] if isinstance(edge.get("outcome"), dict)]
         said = [(node["agent"], c) for node in nodes for c in node["candidates"] if c["continued"]]
@@ -215,17 +217,23 @@ class _Builder:
             own = [c for name, c in said if name == agent]
             rewards = [value for c in own if numeric(value := c.get("reward"))]
             agents[self._number("agents", agent)] = [_mean(rewards), _length(own)]
+        success = _mean([float(bool(each.get("success"))) for each in outcomes])
+        kinds = {kind for c in every for kind in _faults(c)} | (
+            {"timeout"} if "time" in tree.get("problem", "") else set()
+        )
+        kinds |= {"wrong"} if not kinds and success is not None and success < 1 else set()
         advantages = [abs(c["advantage"]) for c in every if numeric(c.get("advantage"))]
         return [
             self._number("tasks", tree["task_id"]),
             tree.get("sample", 0),
-            _mean([float(bool(each.get("success"))) for each in outcomes]),
+            success,
             _mean([each["team_return"] for each in outcomes if numeric(each.get("team_return"))]),
             max((node["turn"] for node in nodes), default=-1) + 1,
             tree.get("tokens", _length([c for _, c in said])),
             round(max(advantages, default=0.0), 3),
             int(tree.get("watched") is True),
             agents,
+            [number for number, kind in enumerate(KINDS) if kind in kinds],
         ]
 
     def _number(self, kind: str, name: str) -> int:
@@ -240,9 +248,19 @@ class _Builder:
     def done(self, problems: Sequence[str]) -> Explorer:
         self._close()
         names = {kind: list(numbers) for kind, numbers in self.names.items()}
+        names["kinds"] = list(KINDS)
         of_sources = {"sources": self.sources, "weights": self.weights, "others": self.others}
         index = packed(_json({**of_sources, "rows": self.rows, **names}))
         return Explorer(index, self.chunks, names["agents"], len(self.rows), self.left_out, problems)
+
+
+def _faults(candidate: Mapping[str, Any]) -> Iterator[str]:
+    """What was wrong with a message, by the names of the world's own numbers."""
+    if candidate.get("finish_reason") == "length":
+        yield "cut"
+    for name, value in (candidate.get("info") or {}).items():
+        word = str(name).replace("timed_out", "timeout")
+        yield from (kind for kind in KINDS if kind in word and _is_number(value) and value > 0)
 
 
 def _json(value: Any) -> str:

@@ -89,7 +89,7 @@ def _names(runs: Sequence[RunReader]) -> list[str]:
         others = [other for its, other in zip(own, keys, strict=True) if its == name]
         different = [key for key in mine if any(other.get(key, ABSENT) != mine[key] for other in others)]
         different.sort(key=lambda key: not key.endswith("._target_"))  # the class says more than its arguments
-        parts = dict.fromkeys(f"{_last(key)}={short(mine[key])}" for key in different)
+        parts = dict.fromkeys(f"{last_name(key)}={short(mine[key])}" for key in different)
         label = " ".join(list(parts)[:SHOWN_KEYS])
         unique = len(others) == 1 or not label
         names.append(name if unique else label if len(set(own)) == 1 else f"{name} {label}")
@@ -101,7 +101,8 @@ def _names(runs: Sequence[RunReader]) -> list[str]:
     return names
 
 
-def _last(key: str) -> str:
+def last_name(key: str) -> str:
+    """The name of ``key``; of a class that of its part."""
     parts = [part for part in key.split(".") if part != "_target_"]
     return parts[-1]
 
@@ -129,6 +130,20 @@ def config_differences(settings: Sequence[Setting]) -> list[tuple[str, list[str]
         if len({tuple(each) for each in values if each}) > 1 or max(map(len, values)) > 1:
             rows.append((key, [" | ".join(each) for each in _shortened(values)]))
     return rows
+
+
+def differences(runs: Sequence[RunReader]) -> dict[RunReader, dict[str, str]]:
+    """What each of ``runs`` has otherwise than another one of its name: the seed, then other keys."""
+    found: dict[RunReader, dict[str, str]] = {run: {} for run in runs}
+    named: dict[str, list[RunReader]] = {}
+    for run in runs:
+        named.setdefault(str(run.config.get("name")), []).append(run)
+    for same in named.values():
+        seeds = [str(run.config.get("seed", ABSENT)) for run in same]
+        for key, values in [("seed", seeds), *config_differences([Setting("", (run,)) for run in same])]:
+            for run, value in zip(same, values, strict=True):
+                found[run] |= {key: value} if len(set(values)) > 1 else {}
+    return found
 
 
 def _leaves(run: RunReader) -> dict[str, Any]:

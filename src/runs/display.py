@@ -121,7 +121,7 @@ class Display:
     ) -> None:
         self.console, self.observers = console or Terminal(), observers or Observers()
         self.title, self.iterations, self.verbose, self._clock = title, iterations, verbose, clock
-        self._success: list[float] = []
+        self._success: dict[str, list[float]] = {}
         self._train: list[float] = []
         self._chosen = True
         self._rows: list[tuple[str, str]] = []
@@ -190,7 +190,8 @@ class Display:
     def evaluation(self, name: str, result: Mapping[str, Any]) -> None:
         """The result of an evaluation."""
         self._end_phase()
-        self._success.append(result["success"])
+        split = "validation" if name.startswith("validation") else "test"
+        self._success.setdefault(split, []).append(result["success"])
         self.say(describe(name, result))
 
     @observing
@@ -263,8 +264,8 @@ class Display:
     @observing
     def _panel(self) -> Panel:
         table = Table.grid(padding=(0, 2))
-        if self._success:
-            table.add_row("success (held out)", f"{self._success[-1]:6.1%} {sparkline(self._success)}")
+        for split, success in self._success.items():
+            table.add_row(f"success ({split})", f"{success[-1]:6.1%} {sparkline(success)}")
         if self._train:
             name = "best of K (training)" if self._chosen else "success (training)"
             table.add_row(name, f"{self._train[-1]:6.1%} {sparkline(self._train)}")

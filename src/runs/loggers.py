@@ -229,6 +229,36 @@ class WandbLogger:
         self._run.finish()
 
 
+class TrackioLogger:
+    """A run of Trackio on this machine: ``trackio show --project PROJECT`` opens its page.
+
+    Its name ends with the id in ``trackio/run_id``, so that a continued run is the same run there.  Raises
+    :class:`LoggerError` where the extra ``[trackio]`` is not installed.
+    """
+
+    def __init__(self, project: str, name: str, group: str | None = None) -> None:
+        self._trackio = _imported("trackio")
+        self.project, self.name, self.group = project, name, group
+
+    def config(self, folder: Path, config: Mapping[str, Any]) -> None:
+        self._run = self._trackio.init(
+            project=self.project,
+            name=f"{self.name}-{_run_id(folder / 'trackio' / 'run_id')}",
+            group=self.group,
+            config=dict(config),
+            resume="allow",
+            embed=False,
+            auto_log_cpu=False,
+            auto_log_gpu=False,
+        )
+
+    def metrics(self, row: Mapping[str, float], step: int) -> None:
+        self._run.log(dict(row), step=step)
+
+    def close(self) -> None:
+        self._run.finish()
+
+
 def _count(name: str, episodes: int) -> int:
     if not isinstance(episodes, int) or episodes < 0:
         raise LoggerError(f"logger.{name}.episodes must be a whole number of at least 0, got {episodes!r}")

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..experience import Failure
 from ..kernels.memory import UpdateMemoryError
+from .callbacks import Callbacks
 from .directory import RunDirectory
 from .display import Display
 from .loggers import Loggers
@@ -27,6 +28,7 @@ class RunOutput:
     directory: RunDirectory
     loggers: Loggers
     display: Display
+    callbacks: Callbacks
 
     @property
     def observers(self) -> Observers:
@@ -63,6 +65,8 @@ class RunOutput:
         with its description.
         """
         summary = progress.totals() | {"status": status, "alarms": alarms}
+        if self.callbacks.stopped_by:
+            summary["stopped_by"] = f"callbacks.{self.callbacks.stopped_by}"
         if status == "failed":
             summary["error"] = _describe(sys.exception())
         if progress.row:

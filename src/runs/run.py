@@ -160,11 +160,15 @@ class RunReader:
 
     @property
     def finished(self) -> bool:
-        """Whether the run went as far as its configuration says, and was evaluated."""
+        """Whether the run went as far as its configuration, or a callback of it, says, and was evaluated."""
         loop, summary = self.config["loop"], self.summary
         budget = Budget(loop["iterations"], 0, loop["completions"])  # how many tasks per iteration does not matter
         exhausted = budget.exhausted(summary.get("iterations", -1), summary.get("train/completions", 0))
-        return exhausted and self.status == "finished" and all(key in summary for key in FINAL)
+        return (
+            (exhausted or "stopped_by" in summary)
+            and self.status == "finished"
+            and all(key in summary for key in FINAL)
+        )
 
     @cached_property
     def _rows(self) -> tuple[list[dict[str, Any]], list[str]]:

@@ -24,6 +24,7 @@ from ..rollout.samplers.sampler import Closing, Sampler
 from ..rollout.samplers.spread import SpreadSampler
 from ..runs.bounded import parse_yaml
 from ..runs.budget import TrainSettings
+from ..runs.callbacks import Callbacks
 from ..runs.directory import ReadOnlyRunDirectory, RunDirectory
 from ..runs.display import Display
 from ..runs.files import CHECKPOINTS, CONFIG
@@ -34,7 +35,7 @@ from ..runs.progress import Progress
 from .checks import check, check_resumed, check_state, checkpoints_of, set_threads
 from .composition import user_folders
 from .critics import build_critics
-from .instantiation import build_world, call, instantiated
+from .instantiation import build_callbacks, build_world, call, instantiated
 from .parts import Parts, bounds, parts_of, warn
 from .resume import continued, locate
 from .sections import AlgorithmSection, RunConfig
@@ -113,7 +114,8 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             refused.callback(directory.release)
         console = None if ranks.first else Console(quiet=True)
         display = Display(run.name, parts.settings.iterations, console, verbose=run.verbose, observers=observers)
-        output = RunOutput(directory, loggers, display)
+        callbacks = Callbacks(ranks.agreed(lambda: build_callbacks(run.callbacks)), ranks)
+        output = RunOutput(directory, loggers, display, callbacks)
         loop = TrainLoop(
             source=checks.source,
             team=team,
@@ -176,6 +178,7 @@ def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:
         return
     restore(loop.checkpoints.at(progress.iteration), loop.team.policies, loop.team.critics.by_name)
     loop.credit.load_state_dict(state["credit"])
+    loop.tell.load_state_dict(state.get("callbacks", {}))
     loop.team.load_engine_states(state.get("engines", {}))  # checkpoints of older versions have none
     if loop.ahead is not None:
         loop.ahead.load_state_dict(state["ahead"])

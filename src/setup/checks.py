@@ -43,7 +43,7 @@ from ..runs.older import with_current_config
 from ..runs.progress import Progress
 from ..runs.run import RunReader
 from .critics import KEY, CriticSpec
-from .instantiation import call, check_complete, instantiated, notice
+from .instantiation import build_callbacks, call, check_complete, instantiated, notice
 from .parts import Parts
 from .policies import PolicySpec, check_context_fits
 from .resume import check_equal
@@ -82,6 +82,7 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> Checked:
         check_free(Path(run.run_dir))
     for name, node in run.logger.items():
         machine.ask(instantiated, f"logger.{name}", node)
+    machine.ask(build_callbacks, run.callbacks)
     bases = check_policies(parts.policies, machine)
     check_critics(parts.critics, bases, machine)
     check_demonstrators(parts.world, parts.router.team, parts.policies)

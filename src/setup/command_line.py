@@ -8,6 +8,7 @@ import shlex
 import sys
 from argparse import ArgumentParser
 from collections.abc import Collection, Mapping, Sequence, Set
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
@@ -64,11 +65,14 @@ def check_command_line(config: str, arguments: Sequence[str]) -> list[str]:
         hint = f"; a key is given as {unknown[0].strip('-').partition('=')[0]}=VALUE"
         known = [*FLAGS, *VALUES, "--info"]
         raise ConfigError(f"{unknown[0]} is no option{hint if '.' in unknown[0] else nearest(unknown[0], known)}")
-    if not options.config_name and not options.config_path:
+    if options.shell_completion and not re.match("(un)?install=|query=", " ".join(options.overrides)):
+        raise ConfigError('--shell-completion needs install=bash (or zsh, fish): eval "$(troupe -sc install=bash)"')
+    if not options.config_name and not options.config_path and not options.shell_completion:
         with configurations(options.config_dir):
             overrides = parsed(options.overrides)
             if not options.multirun:
                 _check_one_run(overrides)
+            _check_launcher(overrides)
             values = {each.key_or_group: each.value() for each in overrides if not each.is_sweep_override()}
             check_overrides(config, options.overrides)
             if isinstance(resume := values.get("resume"), str):
@@ -89,6 +93,13 @@ def _check_one_run(overrides: Sequence[Override]) -> None:
             f"{several.input_line} has several values: {key}=[{values}] is a list, \"{key}='{values}'\" one text, and "
             "--multirun makes a run of each"
         )
+
+
+def _check_launcher(overrides: Sequence[Override]) -> None:
+    for override in overrides:
+        submitit = override.key_or_group == "hydra/launcher" and str(override.value()).startswith("submitit")
+        if submitit and not find_spec("submitit"):
+            raise ConfigError(f"{override.input_line} needs submitit: pip install -c constraints.txt '.[slurm]'")
 
 
 def with_open_keys(arguments: Sequence[str]) -> list[str]:

@@ -28,6 +28,7 @@ from hydra.utils import instantiate
 from ..envs.base import TeamEnv
 from ..envs.history import WithHistory
 from ..errors import ConfigError, nearest
+from ..runs.callbacks import Callback
 from ..runs.fingerprint import flat, matches
 from ..runs.own_code import is_own_module
 
@@ -295,6 +296,11 @@ def build_world(key: str, node: Mapping[str, Any]) -> TeamEnv:
         return world
     wrapped: TeamEnv = call(f"{key}.{HISTORY}", WithHistory, world, turns)
     return wrapped
+
+
+def build_callbacks(nodes: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Callback]:
+    """The callbacks of the section ``callbacks``."""
+    return {name: part(f"callbacks.{name}", node, "on_iteration_end") for name, node in (nodes or {}).items()}
 
 
 WORLDS = "troupe.envs"

@@ -19,7 +19,7 @@ from .trust import Trust, check_stored
 
 FREE = (
     *"loop.iterations loop.completions loop.checkpoint logger run_dir resume dry_run allow_unsafe_execution".split(),
-    *"trust verbose live detect_anomaly faults diagnostics execution".split(),
+    *"callbacks trust verbose live detect_anomaly faults diagnostics execution".split(),
     *FETCHING,
     *CACHE,
     "scale.max_cache_gib",

@@ -293,6 +293,7 @@ class RunConfig:
     threads: int | None
     allow_unsafe_execution: bool
     trust: Sequence[str] = ()
+    callbacks: Mapping[str, Mapping[str, Any]] | None = None
     verbose: bool = False
     live: bool = False
     detect_anomaly: bool = False

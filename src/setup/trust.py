@@ -25,8 +25,9 @@ from ..models.pools.strategies import Sharded
 from ..rollout.engines.local import LocalEngine
 from ..rollout.samplers.chain import ChainSampler
 from ..rollout.samplers.sampler import EpisodeSampler
+from ..runs.callbacks import EarlyStop
 from ..runs.files import check_links
-from ..runs.loggers import CsvLogger, TensorBoardLogger, WandbLogger
+from ..runs.loggers import CsvLogger, TensorBoardLogger, TrackioLogger, WandbLogger
 from ..runs.own_code import own_packages
 from ..runs.run import RunReader
 from ..sandbox import Limits, LocalSandbox
@@ -36,13 +37,13 @@ from .policies import check_names
 KINDS = (
     *(TeamEnv, ItemSource, ProblemSet, LocalSandbox, Limits),
     *(EpisodeSampler, ChainSampler, CreditRule, Objective, Optimizer, LRScheduler),
-    *(LocalEngine, Sharded, CsvLogger, TensorBoardLogger, WandbLogger),
+    *(LocalEngine, Sharded, CsvLogger, TensorBoardLogger, TrackioLogger, WandbLogger, EarlyStop),
 )
 """What Troupe's and torch's classes in a configuration are.  None of them runs what its arguments say."""
 
 ROOMS = (
     *("troupe.algorithms", "troupe.envs", "troupe.models.pools.strategies", "troupe.rollout", "troupe.runs.loggers"),
-    *("troupe.sandbox", "torch.optim"),
+    *("troupe.runs.callbacks", "troupe.sandbox", "torch.optim"),
 )
 """Where these classes are: the modules that are imported to look at one."""
 
@@ -100,7 +101,8 @@ class Trust:
         anywhere below it, that is not one of Troupe's or torch's own kinds and that the user does not trust."""
         for place, target in _targets(key, section):
             if not isinstance(target, str) or not self._allows(target):
-                package = target.partition(".")[0] if isinstance(target, str) else "PACKAGE"
+                package, _, rest = target.partition(".") if isinstance(target, str) else ("PACKAGE", "", "")
+                package = target.rpartition(".")[0] if package == "troupe" and rest else package
                 raise ConfigError(
                     f"{place}={target}: a stored run may name Troupe's worlds, rules and engines and torch's "
                     f"optimizers, and this is another's code; if you know and trust it, give trust=[{package}]"

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from ..runs.directory import write_atomic
 from .cross_play import pairings
-from .outcomes import Curve, common_budgets, value_at
+from .outcomes import Curve, Outcomes, common_budgets, mean_over_seeds, value_at
 from .rows import MEASURES, standardised
 from .summary import SweepSummary
 from .table_results import TableResults
@@ -67,7 +67,7 @@ def _panels(titles: Sequence[str], heights: Sequence[float]) -> Iterator[tuple[F
 
 def curves_figure(summary: SweepSummary) -> Figure | None:
     """Success on validation tasks over completions, a panel per variant: a thin line per run, a thick one for the mean
-    over the seeds of a setting; None where no run was validated twice.
+    over the seeds of a setting, with its 95 % interval; None where no run was validated twice.
     """
     if not (curves := curves_of(summary)):
         return None
@@ -80,6 +80,9 @@ def curves_figure(summary: SweepSummary) -> Figure | None:
                     panel.plot(*zip(*line, strict=True), color=colours[name], linewidth=0.8, alpha=0.45)
                 about = f"{name}, {len(own)} seed{'s' if len(own) > 1 else ''}"
                 panel.plot(*zip(*mean_line(own), strict=True), color=colours[name], linewidth=2.2, label=about)
+                if band := mean_band(own):
+                    budgets, low, high = zip(*band, strict=True)
+                    panel.fill_between(budgets, low, high, color=colours[name], alpha=0.15, linewidth=0)
             panel.set(ylim=(0, 1), xlabel="completions of training", ylabel="success, validation")
             panel.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
     return figure
@@ -97,13 +100,33 @@ def curves_of(summary: SweepSummary) -> dict[str, dict[str, list[Curve]]]:
 def mean_line(curves: Sequence[Curve]) -> list[tuple[float, float]]:
     """(Completions, success): the mean over seeds wherever one of them was validated, between the budgets that all of
     them have."""
+    return [(budget, fmean(value.mean for value in values)) for budget, values in _at_budgets(curves)]
+
+
+def mean_band(curves: Sequence[Curve]) -> list[tuple[float, float, float]]:
+    """(Completions, low, high): the 95 % interval of :func:`mean_line`; none of one seed."""
+    estimates = ((budget, mean_over_seeds(values)) for budget, values in _at_budgets(curves))
+    return [(budget, *estimate.interval) for budget, estimate in estimates if estimate is not None]
+
+
+def _at_budgets(curves: Sequence[Curve]) -> Iterator[tuple[float, list[Outcomes]]]:
     first = max(curve[0].completions for curve in curves)
     last = common_budgets(curves)["completions"]
-    budgets = sorted({point.completions for curve in curves for point in curve if first <= point.completions <= last})
-    return [
-        (budget, fmean(value.mean for curve in curves if (value := value_at(curve, "completions", budget))))
-        for budget in budgets
-    ]
+    for budget in sorted(
+        {point.completions for curve in curves for point in curve if first <= point.completions <= last}
+    ):
+        values = [value_at(curve, "completions", budget) for curve in curves]
+        yield budget, [value for value in values if value]
+
+
+def curves_caption(summary: SweepSummary) -> str:
+    """What :func:`curves_figure` shows, with the number of tasks."""
+    curves = [curve for settings in curves_of(summary).values() for own in settings.values() for curve in own]
+    count = " or ".join(map(str, sorted({len(point.outcomes.values) for curve in curves for point in curve})))
+    return (
+        f"{summary.question or summary.name} Success on {count} validation tasks over completions of training: each "
+        "run (thin), the mean over the seeds of a setting (thick), and its 95 % interval over seeds and tasks (shaded)."
+    )
 
 
 def table_figure(results: TableResults) -> Figure | None:

@@ -28,6 +28,7 @@ from .tables import (
     csv_text,
     figure_name,
     latex,
+    latex_figure,
     markdown,
     readings_cells,
     runs_cells,
@@ -71,8 +72,8 @@ def has_charts() -> bool:
 
 
 def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
-    """Make ``table.md`` and ``.tex``, ``curves.svg`` and ``.pdf``, ``runs.csv``, ``settings.csv``, ``verdicts.csv`` and
-    ``summary.jsonl`` of the sweep in ``folder`` anew, without curves and verdicts where there are none.
+    """Make ``table.md`` and ``.tex``, ``curves.svg``, ``.pdf`` and ``.tex``, ``runs.csv``, ``settings.csv``,
+    ``verdicts.csv`` and ``summary.jsonl`` of the sweep in ``folder`` anew, without those that have nothing in them.
 
     Returns the page and the rows of its runs.  Raises :class:`RunDirectoryError` naming a file that cannot be read.
     """
@@ -86,6 +87,7 @@ def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
     files |= {"settings.csv": csv_text(settings), "verdicts.csv": csv_text(judge(summary.claims, rows))}
     caption = f"{summary.question or summary.name} {MEANT}"
     files |= {"table.tex": latex(settings_cells(settings), caption, summary.name, COSTS)}
+    files |= {"curves.tex": _figure_tex(summary) if "curves.pdf" in charts else ""}
     _write_or_remove(folder, files)
     return page, rows
 
@@ -119,6 +121,12 @@ def _drawn(what: SweepSummary | TableResults, folder: Path) -> list[str]:
     if isinstance(what, SweepSummary):
         return write_figures({"curves": curves_figure(what)}, folder)
     return write_figures({"plot": table_figure(what), "cross_play": heat_map(what)}, folder)
+
+
+def _figure_tex(summary: SweepSummary) -> str:
+    from .figures import curves_caption  # of an extra
+
+    return latex_figure("curves", curves_caption(summary), summary.name)
 
 
 def _write_or_remove(folder: Path, files: Mapping[str, str]) -> None:

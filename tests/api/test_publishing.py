@@ -15,8 +15,7 @@ import torch
 from huggingface_hub import ModelCard, constants
 
 from troupe import Experiment, Run
-from troupe.api.publishing import PublishError
-from troupe.errors import ConfigError
+from troupe.errors import ConfigError, PublishError
 from troupe.models.learning.adapters import without_peft_warnings
 from troupe.reports.model_card import PublishedPolicy, model_card
 from troupe.runs.files import RunDirectoryError
@@ -226,3 +225,10 @@ def test_an_upload_brings_the_folder_to_the_hub(run: Run, hub: type[Hub], tmp_pa
     folder = run.write_hub_folder(tmp_path / "hub", "me/team", "last")
     files = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     assert hub.files == files and hub.keys == {"Bearer hf_key"}
+
+
+def test_a_callback_uploads_the_team_at_the_end(trained: Trained, hub: type[Hub]) -> None:
+    with pytest.raises(ConfigError, match=r"^callbacks\.push_to_hub.*no team"):
+        trained("sokoban_specialized", "callbacks=push_to_hub", "callbacks.push_to_hub.repo=no team")
+    trained("sokoban_specialized", "callbacks=[early_stop,push_to_hub]", "callbacks.push_to_hub.repo=me/team")
+    assert {"README.md", "tool/model.safetensors", "plan/model.safetensors"} <= hub.files.keys()

@@ -1,11 +1,14 @@
 """The command that compares two evaluations."""
 
+import json
 from pathlib import Path
 
 import pytest
 
 from troupe.cli.compare import main
 from troupe.evaluation import records
+
+from ..run_fixtures import Disk
 
 
 def stored(folder: Path, success: bool, tasks: str = "abcdef") -> Path:
@@ -23,6 +26,22 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert lines[-1].split() == "sampled 6 0.000 1.000 +1.000 (+0.081 to +1.000) 0 6 0.031".split()
     with pytest.raises(SystemExit, match=r"^error: .*c holds no evaluation"):
         main([str(a), str(tmp_path / "c")])
+
+
+def test_what_was_changed_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str], disk: Disk) -> None:
+    evaluations = []
+    for name, swap, k in (("a", False, 4), ("b", True, 8)):
+        run = disk.run(tmp_path / name, disk.config() | {"algorithm": {"sampler": {"k": k}}}, disk.scores(1, 9, 9))
+        rows = [{"condition": "sampled", "task_id": "t", "sample": 0, "success": swap}]
+        text, summary = f"request: {{swap: {json.dumps(swap)}, tasks: 1}}", {"conditions": {"sampled": {}}}
+        evaluations.append(records.write(run / "evaluations" / "own", name, text, summary, rows, {}, {}).path)
+    main([str(each) for each in evaluations])
+    assert (
+        capsys.readouterr().out.splitlines()[2]
+        == "B differs from A: swap=true (A: false); algorithm.sampler.k=8 (A: 4)"
+    )
+    main([str(evaluations[0]), str(evaluations[0])])
+    assert "differs" not in capsys.readouterr().out
 
 
 def test_settings_over_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 import pytest
+import yaml
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import DictConfig
 from rich.console import Console
@@ -300,3 +302,15 @@ def test_a_run_whose_configuration_lacks_something(command: Callable[..., str], 
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "config.yaml").write_text("env: {}\n")
     assert command("run=run") == "error: run=run: its config.yaml has no 'team'"
+
+
+def test_a_multirun_evaluates_each_and_leaves_no_folder(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["troupe"])
+    monkeypatch.chdir(tmp_path)
+    start("eval", [f"run={run_dir}", "-m", "swap=false,true", "tasks=2", "checkpoint=last", "split=train"])
+    folders = set(re.findall(r"^.*/evaluations/last-train-.*$", capsys.readouterr().out, re.MULTILINE))
+    swapped = {yaml.safe_load(Path(folder, "config.yaml").read_text())["request"]["swap"] for folder in folders}
+    assert len(folders) == 2 and len(swapped) == 2
+    assert [path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")] == ["runs", "runs/multirun.yaml"]

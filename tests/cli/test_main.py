@@ -16,8 +16,6 @@ import pytest
 from troupe.cli import main as module
 from troupe.cli.main import COMMANDS, CONFIGURED, loading, main
 
-from ..processes import without_notice
-
 HEAVY = {"torch", "transformers", "lightning", "peft", "hydra", "omegaconf", "rich", "numpy", "scipy"}
 
 
@@ -134,7 +132,7 @@ WRONG = {
     ("--help",): "usage: troupe",
     ("eval", "--help"): "run: null             # a run directory",
     ("play", "-h"): "human: []             # agents whose messages you write",
-    ("train", "--help"): "logger: csv, jsonl, tensorboard, wandb",
+    ("train", "--help"): "logger: csv, jsonl, tensorboard, trackio, wandb",
     ("trian",): "unknown command 'trian'; did you mean train?",
     ("report", "nowhere"): "nowhere is not a run directory",
     ("compare", "a", "b"): "a holds no evaluation",
@@ -193,14 +191,31 @@ for words, answer in json.loads(sys.argv[1]):
         assert set(modules.split()) & HEAVY <= hydra, words
 
 
-def test_imports_that_take_long_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_imports_that_take_long_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, and not in a log."""
+    monkeypatch.setattr("troupe.cli.main._told", False)
+    with loading(after_s=0.0):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     with loading(after_s=0.0):
         while not capsys.readouterr().err.startswith("loading the libraries, which takes some seconds ."):
             pass
-    with loading(after_s=3600.0):
+    with loading(after_s=0.0):
         assert not gc.isenabled()
     assert gc.isenabled()
     assert capsys.readouterr().err.strip(".\n") == ""
+
+
+def test_a_shell_is_answered_with_the_keys_of_the_command_in_its_line(tmp_path: Path) -> None:
+    def answer(*words: str, line: str = "") -> tuple[str, str]:
+        command, environment = [sys.executable, "-m", "troupe", *words], os.environ | {"COMP_LINE": line}
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
+        return done.stdout.strip(), done.stderr.strip()
+
+    assert answer("-sc", "query=bash", line="troupe eval check") == ("checkpoint=", "")
+    assert answer("-sc", "query=bash", line="troupe loop.iter") == ("loop.iterations=", "")
+    assert answer("--shell-completion")[1].startswith("error: --shell-completion needs install=bash")
 
 
 @pytest.mark.slow
@@ -211,7 +226,7 @@ def test_ctrl_c_while_modules_are_imported_ends_without_a_traceback(tmp_path: Pa
     environment = os.environ | {"PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-m", "troupe", "train", "dry_run=true"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
-    assert (done.returncode, done.stdout, without_notice(done.stderr)) == (-signal.SIGINT, "", "")
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
 
 
 def test_python_m_troupe_is_the_same_command(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from troupe.cli.runs import main
+from troupe.cli.runs import fitted, main
 from troupe.reports.report import write_report
 from troupe.runs.index import readable_runs
 from troupe.runs.lock import Lock
@@ -32,7 +32,7 @@ def test_every_status(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
         main([str(runs)])
     out = capsys.readouterr().out.replace(f"{runs}/", "")
     assert [" ".join(line.split()) for line in out.splitlines()] == [
-        "run status success iterations wall time",
+        "run status success iterations wall time differs",
         "a finished 10.0% -> 90.0% 4 2 s",
         "b interrupted 10.0% 2 of 4",
         "c killed 1 of 4",
@@ -59,8 +59,25 @@ def test_json(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
         "iterations": 4,
         "of_iterations": 4,
         "wall_s": 2.0,
+        "differs": {},
     }
     assert second["status"] == "damaged" and "config.yaml cannot be read" in second["problem"]
+
+
+def test_what_differs_between_runs_of_a_name_within_the_width(
+    tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, seed, k in (("a", 0, 4), ("b", 1, 8)):
+        disk.run(tmp_path / folder, disk.config() | {"seed": seed, "algorithm": {"sampler": {"k": k}}}, None)
+    disk.run(tmp_path / "c", disk.config() | {"name": "another", "seed": 5}, None)
+    monkeypatch.chdir(tmp_path)
+    main(["."])
+    listed = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()[1:]]
+    assert listed == ["a killed 0 of 4 seed=0 k=4", "b killed 0 of 4 seed=1 k=8", "c killed 0 of 4"]
+    rows = [("run", "status", "differs"), ("a/long/path", "finished", "seed=0 k=4 horizon=3 size=7 boxes=2")]
+    assert fitted(rows, None)[1] == "a/long/path  finished  seed=0 k=4 horizon=3 size=7 boxes=2"
+    assert fitted(rows, 50)[1] == "a/long/path  finished  seed=0 k=4 horizon=3 ..."
+    assert fitted(rows, 24) == ["a/long/path", "  finished", "  seed=0 k=4 horizon=3", "  size=7 boxes=2"]
 
 
 def test_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,5 +1,6 @@
 """Which curves a run has, and what is in them."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,27 @@ from troupe.runs.run import RunReader
 def test_the_learning_curve_ends_with_the_tests(run_dir: Path) -> None:
     drawing = learning_curve(RunReader(run_dir))
     assert drawing is not None
-    assert [mark.name for mark in drawing.marks] == ["best of K, training", "test, before", "test, after", "validation"]
-    assert [mark.colour for mark in drawing.marks] == [0, GREY, GREY, 0]
+    assert [mark.name for mark in drawing.marks] == [
+        "best of K, training",
+        "test, before",
+        "test, after",
+        "",
+        "validation",
+    ]
+    assert [mark.colour for mark in drawing.marks] == [PALETTE, GREY, GREY, 0, 0]
+    assert drawing.marks[3].line.startswith("M0.0 750.0 L")  # from the test before training to the first validation
     assert drawing.hits[0].tip == "iteration 0\ntest, before: 25.0 % (12.5 % to 50.0 %)"
     assert drawing.hits[-1].tip.splitlines()[-1] == "test, after: 75.0 % (50.0 % to 87.5 %)"
-    assert drawing.note.startswith("Best of K (faint)")
+    assert drawing.note.startswith("Best of K: ")
+
+
+def test_a_validation_before_training_is_a_part_of_its_line(run_dir: Path) -> None:
+    summary = json.loads((run_dir / "summary.json").read_text())
+    summary |= {"validation_before/success": 0.125, "validation_before/success_ci95": [0.0, 0.25]}
+    (run_dir / "summary.json").write_text(json.dumps(summary))
+    drawing = learning_curve(RunReader(run_dir))
+    assert drawing is not None and "" not in [mark.name for mark in drawing.marks]
+    assert "validation: 12.5 % (0.0 % to 25.0 %)" in drawing.hits[0].tip
 
 
 def test_the_learning_curve_without_a_summary_ends_where_the_test_was_played(run_dir: Path) -> None:

@@ -42,11 +42,32 @@ def test_all_episodes_of_a_run(run_dir: Path, tree: Build, lines: Build) -> None
     assert index["sources"] == ["training trees", "validation episodes", "test episodes"]
     assert (data.count, data.left_out, data.problems, data.agents) == (13, 0, [], ["tool", "plan"])
     assert len(index["rows"]) == len(trees_of(data)) == 13
-    # source, iteration, task, sample, success, return, turns, tokens, advantage, watched, by agent, chunk, place
-    assert index["rows"][0] == [0, 2, 0, 0, 1.0, 1.0, 1, 2, 0.5, 0, {"0": [1.0, 1], "1": [1.0, 1]}, 0, 0]
+    # source, iteration, task, sample, success, return, turns, tokens, advantage, watched, by agent, failures, place
+    assert index["rows"][0] == [0, 2, 0, 0, 1.0, 1.0, 1, 2, 0.5, 0, {"0": [1.0, 1], "1": [1.0, 1]}, [], 0, 0]
     assert index["tasks"] == ["t", *"abcd"]
     for row in index["rows"]:
         assert unpack(data.chunks[row[-2]])[row[-1]]["task_id"] == index["tasks"][row[2]]
+
+
+def test_failures_by_kind(run_dir: Path, episode: Build, lines: Build) -> None:
+    """A message that was wrong in form, or none and the episode failed."""
+
+    def flagged(success: bool, **info: float) -> dict[str, Any]:
+        played: dict[str, Any] = episode("a", success)
+        return played | {"messages": [message | {"blocked": 0.0} | info for message in played["messages"]]}
+
+    lost = {"lost": True, "failure": "sandbox: no answer in time"}
+    rows = [
+        flagged(True),
+        flagged(False),
+        flagged(True, blocked=1.0),
+        flagged(False, empty_or_malformed=1.0),
+    ]
+    lines(run_dir / "episodes" / "test_00000.jsonl", [*rows, flagged(False) | lost])
+    index = unpack(explorer(RunReader(run_dir)).index)
+    source = index["sources"].index("test episodes")
+    kinds = [[index["kinds"][kind] for kind in row[11]] for row in index["rows"] if row[:2] == [source, 0]]
+    assert kinds == [[], ["wrong"], ["blocked"], ["malformed"], ["timeout"]]
 
 
 def test_an_evaluated_episode_is_a_chain(episode: Build) -> None:

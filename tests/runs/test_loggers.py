@@ -10,7 +10,16 @@ from typing import Any
 import pytest
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
-from troupe.runs.loggers import CsvLogger, Logger, LoggerError, Loggers, TensorBoardLogger, WandbLogger, scalars
+from troupe.runs.loggers import (
+    CsvLogger,
+    Logger,
+    LoggerError,
+    Loggers,
+    TensorBoardLogger,
+    TrackioLogger,
+    WandbLogger,
+    scalars,
+)
 from troupe.runs.observers import Observers
 from troupe.runs.tables import LogTable, episode_table, tree_table
 
@@ -144,6 +153,21 @@ def test_a_continued_run_is_one_run_of_wandb_with_the_names_of_the_metrics(tmp_p
         ]
         own = [{key: value for key, value in row.items() if not key.startswith("_")} for row in rows]
         assert own == [scalars(row) for row in ROWS]
+
+
+def test_a_continued_run_is_one_run_of_trackio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("trackio", reason="needs the extra [trackio]")
+    from trackio.sqlite_storage import SQLiteStorage
+
+    for module in ("utils", "sqlite_storage"):
+        monkeypatch.setattr(f"trackio.{module}.TRACKIO_DIR", tmp_path / "store")
+    for _ in range(2):
+        write(tmp_path, trackio=TrackioLogger("troupe", "sokoban-3", group="sokoban"))
+    (run,) = SQLiteStorage.get_runs("troupe")
+    assert run == f"sokoban-3-{(tmp_path / 'trackio' / 'run_id').read_text()}"
+    logged = [{key: row[key] for key in row if key != "timestamp"} for row in SQLiteStorage.get_logs("troupe", run)]
+    assert logged == [scalars(row) | {"step": row["iteration"]} for row in ROWS] * 2
+    assert SQLiteStorage.get_run_config("troupe", run)["seed"] == 3
 
 
 TABLES = {

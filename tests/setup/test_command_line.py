@@ -52,6 +52,10 @@ def test_words_that_are_left_to_hydra_or_right(words: list[str]) -> None:
         (["--config-dir", "nowhere", "seed=1"], r"--config-dir nowhere: there is no such folder"),
         (["--config-dri", "x"], r"--config-dri is no option; did you mean --config-dir\?"),
         (["--loop.iterations", "3"], r"^--loop\.iterations is no option; a key is given as loop\.iterations=VALUE$"),
+        (
+            ["-m", "seed=0,1", "hydra/launcher=submitit_slurm"],
+            r"submitit_slurm needs submitit: .*\[slurm\]",
+        ),
         (["--config-dir"], r"--config-dir.*expected one argument"),
         (
             ["policies.tool.algorithm.objective={clip: 1}"],

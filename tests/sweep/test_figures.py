@@ -58,6 +58,9 @@ def test_a_line_per_seed_and_one_for_their_mean() -> None:
     assert lines[:2] == [[(p.completions, p.outcomes.mean) for p in own] for own in (FIRST, SECOND)]
     assert lines[2] == [pytest.approx(point) for point in mean_line([FIRST, SECOND])] and len(lines) == 5
     assert [text.get_text() for text in first.get_legend().get_texts()] == ["a, 2 seeds", "b, 1 seed"]
+    (band,) = first.collections  # of the setting with two seeds
+    low, high = (end(band.get_paths()[0].vertices[:, 1]) for end in (min, max))
+    assert low < min(y for _, y in lines[2]) and high > max(y for _, y in lines[2]) and not second.collections
     assert second.get_title(loc="left") == "k=1"
     assert second.lines[0].get_color() == first.lines[3].get_color() != first.lines[0].get_color()
     assert svg(figure) == svg(figure) and ElementTree.fromstring(svg(figure)).tag.endswith("svg")
@@ -70,6 +73,8 @@ def test_without_two_validations_there_is_no_figure(disk: Any, tmp_path: Path) -
     disk.curve(path, {0: 0.1, 2: 0.4}, completions=100)
     page, _ = write_tables(sweep.folder)
     assert "](curves.svg)" in page and (sweep.folder / "curves.pdf").read_bytes().startswith(b"%PDF")
+    tex = (sweep.folder / "curves.tex").read_text()
+    assert "{curves.pdf}" in tex and r"95 \% interval over seeds and tasks" in tex and "validation tasks" in tex
     disk.curve(path, {4: 0.1}, completions=100)
     for number in (0, 2):
         (path / "episodes" / f"validation_{number:05d}.jsonl").unlink()

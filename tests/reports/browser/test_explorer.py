@@ -96,6 +96,53 @@ def test_filters_search_and_order(run: Path, open_page: Open) -> None:
     assert returns == sorted(returns)
 
 
+def test_failures_are_filtered_by_kind(run: Path, open_page: Open) -> None:
+    page = open_page(run / "report.html")
+    total = int(page.locator("#episode-count").inner_text().split()[0])
+    kinds = page.locator("#by-fault option").all_inner_texts()
+    assert kinds[0] == "any or none" and {"wrong", "blocked"} & {*kinds}
+    for kind in kinds[1:]:
+        page.select_option("#by-fault", label=kind)
+        assert 0 < int(page.locator("#episode-count").inner_text().split()[0]) <= total
+
+
+def test_words_that_changed_since_the_moment_before(run: Path, open_page: Open) -> None:
+    page = open_page(run / "report.html")
+    moments = page.locator("input[type=range]")
+    moments.press("End")
+    wait_for(page, "document.querySelector('.mode option[value=words]')")
+    page.select_option(".mode", "words")
+    assert page.locator(".legend-line").inner_text().startswith("Each message beside that of ")
+    said = "[...node.childNodes].map((part) => part.nodeName === 'DEL' ? '' : part.textContent).join('')"
+    without = f"nodes => nodes.map((node) => {said})"
+    marked = page.locator(".candidate .spoken").evaluate_all(without)  # without what is gone each is the message
+    page.select_option(".mode", "plain")
+    assert page.locator(".candidate .spoken").all_inner_texts() == marked
+    moments.press("Home")
+    wait_for(page, "!document.querySelector('.mode option[value=words]')")
+
+
+def test_after_j_arrows_choose_and_enter_says_what_does_not_go_on(run: Path, open_page: Open) -> None:
+    page = open_page(run / "report.html")
+    page.select_option("#by-source", label="training trees")
+    page.keyboard.press("Tab")
+    page.locator("body").click(position={"x": 2, "y": 2})
+    page.keyboard.press("j")
+    wait_for(page, "document.activeElement.id === 'stage'")
+    for key, end in (("ArrowLeft", "0"), ("ArrowRight", "1")):
+        for _ in range(3 if end == "0" else 1):
+            page.keyboard.press(key)
+        wait_for(page, f"location.hash.endsWith('/{end}')")
+    for number in range(4):
+        card = page.locator(".candidate").nth(number)
+        card.click(position={"x": 30, "y": 8})
+        if not card.locator(".went-on").count():
+            card.press("Enter")
+            assert card.locator(".ends").inner_text() == "it did not go on: nothing follows"
+            break
+    assert page.locator(".map .ring").count() == 1 and page.locator(".map .on").count() >= 1
+
+
 def figures(page: Any, name: str) -> list[float]:
     """The numbers after ``name``, or before it, in the list's rows."""
     texts = page.locator(".option .figures").all_inner_texts()

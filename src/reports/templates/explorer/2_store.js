@@ -20,10 +20,10 @@ async function openChunk(number) {
 
 /** The list's rows, from the index that src/reports/explorer.py writes. */
 async function readIndex() {
-  const { sources, weights, others, rows, tasks, agents } = await unpack("index");
-  const named = rows.map(([source, iteration, task, sample, success, reward, turns, length, advantage, watched, own, chunk, place], id) =>
-    ({ id, source, iteration, later: weights[source] !== null, when: weights[source] ?? moment(iteration), others: others[source], tree: source === 0, task: tasks[task], sample, success, reward, turns, length, advantage, watched, own, chunk, place }));
-  return { sources, rows: named, agents };
+  const { sources, weights, others, rows, tasks, agents, kinds } = await unpack("index");
+  const named = rows.map(([source, iteration, task, sample, success, reward, turns, length, advantage, watched, own, faults, chunk, place], id) =>
+    ({ id, source, iteration, later: weights[source] !== null, when: weights[source] ?? moment(iteration), others: others[source], tree: source === 0, task: tasks[task], sample, success, reward, turns, length, advantage, watched, own, faults, chunk, place }));
+  return { sources, rows: named, agents, kinds };
 }
 
 const readTree = async (row) => (await openChunk(row.chunk))[row.place];

@@ -6,12 +6,16 @@ const TRAITS = new Set(("viewBox x y x1 y1 x2 y2 cx cy r rx ry d points width he
 
 const ACTIVE = /[\s/"']on\w+\s*=|<\s*(script|style|foreignobject|a)\b|<[!?]|javascript:/i;  // no world's picture has such: its text is shown
 
-function drawPicture(picture, label) {
+/** A picture, or null; of one in words, after another, the lines from the first that differs on. */
+function drawPicture(picture, label, earlier = undefined) {
   if (!picture) return null;
   const drawn = picture.svg && !ACTIVE.test(picture.svg) && rebuilt(new DOMParser().parseFromString(picture.svg, "image/svg+xml").documentElement);
   if (drawn && !isText(drawn)) return fill(drawn, { class: "drawing", role: "img", "aria-label": `${label}: ${picture.text}` }, []);
   const rows = picture.text.split("\n");
-  if (!isBoard(rows)) return el("pre", { class: "drawn", role: "img", "aria-label": `${label}: ${picture.text}` }, picture.text);
+  if (!isBoard(rows)) {
+    const known = earlier?.text.split("\n") ?? [], same = rows.findIndex((row, i) => row !== known[i]);
+    return el("pre", { class: "drawn", role: "img", "aria-label": `${label}: ${picture.text}` }, rows.slice(Math.max(0, same)).join("\n"));
+  }
   const width = Math.max(...rows.map((row) => row.length));
   const board = svg("svg", { class: "picture", viewBox: `0 0 ${width} ${rows.length}`, role: "img", "aria-label": `${label}: ${rows.join(" / ")}` },
     svg("rect", { class: "floor", width, height: rows.length }));

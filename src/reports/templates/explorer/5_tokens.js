@@ -64,3 +64,22 @@ function tokenLines(candidate, i, value, mode) {
   if (after) lines.push(`after it: ${p(after)}`);
   return [...lines, `${MODES[mode].title.toLowerCase()}: ${digits(value, MODES[mode].signed)}`];
 }
+
+/** `after` with the words that are not in `before` and, struck out, those that are gone: a longest common subsequence. */
+function changedText(before, after) {
+  if (before === undefined) return el("pre", { class: "spoken" }, after, el("i", {}, "\n(nothing was said here before)"));
+  const split = (text) => text.match(/\s+|[^\s]+/g) ?? [];
+  const a = split(before), b = split(after), most = 1500;
+  if (a.length > most || b.length > most) return el("pre", { class: "spoken" }, after, el("i", {}, "\n(too long to compare)"));
+  const common = Array.from({ length: a.length + 1 }, () => new Uint16Array(b.length + 1));
+  for (let i = a.length - 1; i >= 0; i--) for (let j = b.length - 1; j >= 0; j--) {
+    common[i][j] = a[i] === b[j] ? common[i + 1][j + 1] + 1 : Math.max(common[i + 1][j], common[i][j + 1]);
+  }
+  const pieces = [];
+  for (let i = 0, j = 0; i < a.length || j < b.length;) {
+    if (i < a.length && j < b.length && a[i] === b[j]) { pieces.push(b[j++]); i++; }
+    else if (j < b.length && (i === a.length || common[i][j + 1] >= common[i + 1][j])) pieces.push(el("ins", {}, b[j++]));
+    else pieces.push(el("del", {}, a[i++]));
+  }
+  return el("pre", { class: "spoken" }, pieces);
+}

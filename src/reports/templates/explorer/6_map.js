@@ -1,5 +1,5 @@
 // The map of a tree: steps from left to right, a column of candidates for each agent, the path that went on as a line.
-const DOT = 7, AGENT = 42, STEP = 34, TOP = 40;
+const DOT = 7, AGENT = 48, STEP = 34, TOP = 40;
 const ROW = matchMedia("(pointer: coarse)").matches ? 28 : 21;  // a finger is wider than a mouse's arrow
 
 function drawMap(tree, form, state, choose) {
@@ -29,7 +29,8 @@ function drawMap(tree, form, state, choose) {
       const colour = tint(candidate.advantage, largest);
       drawing.append(svg("g", { class: "place", onclick: () => choose(node.id, c) },
         svg("rect", { x: cx - AGENT / 2, y: cy - ROW / 2, width: AGENT, height: ROW }),
-        svg("circle", { ...colour, cx, cy, r: DOT, class: `dot ${colour.class}${candidate.continued ? " on" : ""}${chosen ? " chosen" : ""}` }),
+        svg("circle", { ...colour, cx, cy, r: DOT, class: `dot ${colour.class}${chosen ? " chosen" : ""}` }),
+        candidate.continued ? svg("circle", { class: "on", cx, cy, r: 2.5 }) : null, chosen ? svg("circle", { class: "ring", cx, cy, r: DOT + 2.5 }) : null,
         svg("title", {}, `${node.agent}, turn ${node.turn + 1}, candidate ${c + 1}: reward ${digits(candidate.reward ?? candidate.team)}${finite(candidate.advantage) ? `, advantage ${digits(candidate.advantage, true)}` : ""}`)));
     });
   }

@@ -33,11 +33,11 @@ const outcome = (row) => row.success === null ? "none" : row.success === 1 ? "so
 const pip = (row) => el("i", { class: `pip ${{ solved: "won", mixed: "mixed", none: "none" }[outcome(row)] ?? "lost"}`, role: "img", "aria-label": OUTCOMES[outcome(row)] });
 
 class EpisodeList {
-  constructor({ sources, rows, agents }, choose, searched) {
-    Object.assign(this, { sources, rows, agents, choose, searched, shown: rows, found: null, chosen: -1, search: 0 });
+  constructor({ sources, rows, agents, kinds }, choose, searched) {
+    Object.assign(this, { sources, rows, agents, kinds, choose, searched, shown: rows, found: null, chosen: -1, search: 0 });
     this.box = document.getElementById("episode-list");
     this.status = document.getElementById("episode-count");
-    this.controls = Object.fromEntries(["source", "iteration", "agent", "outcome", "order", "words"].map((name) => [name, document.getElementById(`by-${name}`)]));
+    this.controls = Object.fromEntries(["source", "iteration", "agent", "outcome", "fault", "order", "words"].map((name) => [name, document.getElementById(`by-${name}`)]));
     this.bounds = Object.fromEntries(["reward", "length"].map((name) => [name, ["least", "most"].map((end) => document.getElementById(`${name}-${end}`))]));
     this.spacer = el("div", { role: "presentation" });
     this.box.append(this.spacer);
@@ -49,7 +49,7 @@ class EpisodeList {
   }
 
   fillControls() {
-    const { source, iteration, agent, outcome: by, order, words } = this.controls;
+    const { source, iteration, agent, outcome: by, fault, order, words } = this.controls;
     const option = (value, text) => el("option", { value }, text);
     const used = this.sources.map((title, i) => [i, title]).filter(([i]) => this.rows.some((row) => row.source === i));
     source.append(option("", "all episodes"), ...used.map(([i, title]) => option(i, title)));
@@ -57,16 +57,17 @@ class EpisodeList {
     iteration.append(option("", "any iteration"), ...iterations.map((at) => option(at, moment(at))));
     agent.append(option("", "the team"), ...this.agents.map((name, i) => option(i, name)));
     by.append(...Object.entries(OUTCOMES).map(([value, text]) => option(value, text)));
+    fault.append(option("", "any or none"), ...this.kinds.map((kind, i) => [i, kind]).filter(([i]) => this.rows.some((row) => row.faults.includes(i))).map(([i, kind]) => option(i, kind)));
     order.append(...Object.entries(ORDERS).map(([value, { title }]) => option(value, title)));
-    for (const control of [source, iteration, agent, by, order]) control.addEventListener("change", () => this.apply());
+    for (const control of [source, iteration, agent, by, fault, order]) control.addEventListener("change", () => this.apply());
     for (const bound of Object.values(this.bounds).flat()) bound.addEventListener("input", () => this.apply());
     words.addEventListener("input", () => this.onSearch());
   }
 
   apply() {
-    const { source, iteration, agent, outcome: by, order } = this.controls;
+    const { source, iteration, agent, outcome: by, fault, order } = this.controls;
     const is = (control, value) => control.value === "" || control.value === String(value);
-    this.shown = this.rows.filter((row) => is(source, row.source) && is(iteration, row.iteration) && is(by, outcome(row)) &&
+    this.shown = this.rows.filter((row) => is(source, row.source) && is(iteration, row.iteration) && is(by, outcome(row)) && (fault.value === "" || row.faults.includes(Number(fault.value))) &&
       (agent.value === "" || row.own[agent.value]) && within(earned(row, agent.value), this.bounds.reward) && within(size(row, agent.value), this.bounds.length) &&
       (this.found === null || this.found.has(row.id)));
     const { key } = ORDERS[order.value];
@@ -130,10 +131,10 @@ class EpisodeList {
   }
 
   /** The episode `by` rows further down the list. */
-  move(by) {
+  move(by, options) {
     const at = this.shown.findIndex((row) => row.id === this.chosen);
     const next = this.shown[at < 0 ? 0 : Math.min(this.shown.length - 1, Math.max(0, at + by))];
-    if (next && next.id !== this.chosen) this.choose(next);
+    if (next && next.id !== this.chosen) this.choose(next, options);
   }
 
   onKey(event) {

@@ -20,11 +20,14 @@ class Stage {
     const asked = ++this.asked;
     const tree = await readTree(row);
     if (asked !== this.asked) return;  // another one was chosen meanwhile
+    const before = this.sameTask(row).filter((other) => (other.iteration ?? 1e9) < (row.iteration ?? 1e9)).at(-1);
+    this.before = before && { place: this.place(before), tree: await readTree(before) };
+    if (asked !== this.asked) return;
     this.row = row;
     this.tree = tree;
     this.form = shape(tree);
     this.largest = largestAdvantage(tree);
-    if (!modesOf(tree).includes(this.mode)) this.mode = "plain";
+    if (!this.modesOf(tree).includes(this.mode)) this.mode = "plain";
     const place = node === undefined ? opening(tree, list.words()) : tree.nodes[node] ? { node, candidate } : { node: 0 };
     this.state = { node: place.node, candidate: tree.nodes[place.node]?.candidates[place.candidate] ? place.candidate : this.continued(place.node) };
     this.render();
@@ -109,10 +112,15 @@ class Stage {
       el("button", { type: "button", "aria-pressed": String(other === row), "data-keep": `s${other.sample}`, onclick: () => this.choose(other) }, pip(other), `${other.sample + 1}`)));
   }
 
-  /** A slider over all episodes of this task that the run's own policies played, in the order of training. */
-  moments(row) {
-    const same = this.rows.filter((other) => other.task === row.task && row.sample === other.sample && (!other.others || other === row))
+  /** All episodes of this task that the run's own policies played, in the order of training. */
+  sameTask(row) {
+    return this.rows.filter((other) => other.task === row.task && row.sample === other.sample && (!other.others || other === row))
       .sort((a, b) => (a.iteration ?? 1e9) - (b.iteration ?? 1e9) || a.source - b.source);
+  }
+
+  /** A slider over them. */
+  moments(row) {
+    const same = this.sameTask(row);
     if (same.length < 2) return null;
     const at = same.indexOf(row);
     const dots = same.map((other, i) => el("i", { class: `moment ${other.tree ? "tree " : ""}${{ solved: "won", failed: "lost" }[outcome(other)] ?? "mixed"}${i === at ? " now" : ""}`, style: `left:${100 * i / (same.length - 1)}%` }));
@@ -126,8 +134,8 @@ class Stage {
 
   map(tree) {
     if (!tree.nodes.length) return el("p", { class: "empty" }, "This episode has no messages.");
-    const key = (kind, text) => el("span", {}, svg("svg", { width: 14, height: 14, "aria-hidden": "true" }, svg("circle", { class: `dot ${kind}`, "--m": 0.6, cx: 7, cy: 7, r: 5 })), text);
-    const judged = this.largest > 0 && el("p", { class: "map-key" }, key("above", "above the baseline"), key("below", "below it"), key("even", "no advantage"), key("even on", "went on"));
+    const key = (kind, text, r = 5) => el("span", {}, svg("svg", { width: 16, height: 16, "aria-hidden": "true" }, svg("circle", { class: kind, "--m": 0.6, cx: 8, cy: 8, r })), text);
+    const judged = this.largest > 0 && el("p", { class: "map-key" }, key("dot above", "above the baseline"), key("dot below", "below it"), key("dot even", "no advantage"), key("on", "went on", 2.5), key("ring", "selected", 6.5));
     return el("div", { class: "map-frame" }, el("div", { class: "map-box", tabindex: 0, role: "group", "aria-label": "Map of the episode: left and right choose a candidate, up and down a prompt", "data-keep": "map" },
       drawMap(tree, this.form, this.state, (node, candidate) => this.select(node, candidate))), judged);
   }
@@ -145,6 +153,7 @@ class Stage {
         el("details", { class: "prompt", open: node.prompt.length < 1200 || (list.words() && holds(node.prompt, list.words())) },
           el("summary", {}, tree.tree_format ? "Prompt" : "Observation", el("small", {}, `${tree.tree_format ? " as the model read it" : ""}${node.prompt_tokens ? `, ${count(node.prompt_tokens, "token")}` : ""}${node.cut ? ", cut to the context" : ""}`)),
           el("pre", {}, marked(node.prompt || "(not known as text)", list.words())))),
+      this.mode === "words" ? el("p", { class: "note legend-line" }, `Each message beside that of ${this.before.place}, in the same turn: `, el("span", { class: "spoken" }, el("ins", {}, "new"), " ", el("del", {}, "gone"))) :
       this.mode === "plain" ? null : el("p", { class: "note legend-line" }, MODES[this.mode].note, MODES[this.mode].signed ? el("span", { class: "ramp", "aria-hidden": "true" }, "− 0 +") : null),
       el("div", { class: "candidates", role: "group", "aria-label": `${count(node.candidates.length, "candidate")} for this prompt` },
         node.candidates.map((candidate, c) => this.card(tree, node, candidate, c))));
@@ -158,11 +167,20 @@ class Stage {
     return el("span", { class: "steps" }, button("‹", "Previous prompt", at > 0 ? path[at - 1] : back?.[0]), button("›", "Next prompt", path[at + 1]));
   }
 
+  modesOf(tree) {
+    return [...modesOf(tree), ...(this.before ? ["words"] : [])];
+  }
+
+  /** What the same agent said in the same turn at the moment before; undefined where it did not speak. */
+  saidBefore({ agent, turn }) {
+    return this.before?.tree.nodes.find((node) => node.agent === agent && node.turn === turn)?.candidates.find((candidate) => candidate.continued)?.text;
+  }
+
   modes(tree) {
-    const modes = modesOf(tree);
+    const modes = this.modesOf(tree);
     if (modes.length < 2) return null;
     return el("select", { class: "mode", "aria-label": "Colour of the tokens", "data-keep": "mode", onchange: (event) => this.setMode(event.target.value) },
-      modes.map((mode) => el("option", { value: mode, selected: mode === this.mode }, mode === "plain" ? "plain text" : `tokens by ${MODES[mode].title.toLowerCase()}`)));
+      modes.map((mode) => el("option", { value: mode, selected: mode === this.mode }, mode === "plain" ? "plain text" : mode === "words" ? "words changed since before" : `tokens by ${MODES[mode].title.toLowerCase()}`)));
   }
 
   setMode(mode) {
@@ -176,7 +194,7 @@ class Stage {
       "aria-label": `Candidate ${c + 1}${candidate.continued ? ", went on" : ""}`, onclick: () => { if (c !== this.state.candidate && !String(getSelection())) this.select(node.id, c); } },
       el("header", {}, el("span", { class: "number" }, `${c + 1}`), candidate.continued && node.candidates.length > 1 ? el("span", { class: "went-on" }, "went on") : null, el("span", { class: "grow" }),
         finite(candidate.advantage) ? el("span", { class: "advantage", title: "advantage" }, digits(candidate.advantage, true)) : null),
-      spokenText(candidate, this.mode, this.largest, (i) => this.pickToken(c, i)), this.numbers(candidate), this.whatFollowed(tree, node, candidate, c));
+      this.mode === "words" ? changedText(this.saidBefore(node), candidate.text) : spokenText(candidate, this.mode, this.largest, (i) => this.pickToken(c, i)), this.numbers(candidate), this.whatFollowed(tree, node, candidate, c));
   }
 
   /** Shows what is known of token `i` of candidate `c`, below its message; the other candidates keep their lines. */
@@ -204,6 +222,7 @@ class Stage {
     const length = candidate.length ?? candidate.token_ids?.length;
     const parts = [["reward", candidate.reward], ["outcome", candidate.team], ["own outcome", candidate.own_outcome], ["local", candidate.local], ["return from here", candidate.value === candidate.reward ? undefined : candidate.value], ["baseline", candidate.baseline], ["length penalty", candidate.overlong || undefined]]
       .filter(([, value]) => finite(value)).map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, digits(value))));
+    for (const [name, value] of Object.entries(candidate.info ?? {})) if (finite(value) && value) parts.push(el("div", {}, el("dt", {}, name.replace(/_s$/, ", s").replaceAll("_", " ")), el("dd", {}, digits(value))));
     if (finite(length)) parts.push(el("div", {}, el("dt", {}, "tokens"), el("dd", {}, `${length}`)));
     const flags = Object.entries(candidate.info ?? {}).filter(([, value]) => value === true).map(([name]) => name.replaceAll("_", " "));
     if (candidate.finish_reason === "length") flags.push("cut off");
@@ -223,7 +242,7 @@ class Stage {
     const open = !candidate.continued && success === undefined && child === undefined && tree.tree_format !== undefined;
     const lead = candidate.continued ? "Then: " : "What if: ";
     const moved = followed?.picture !== node.picture;  // a message may not act on the world
-    return el("footer", { class: "followed" }, moved ? drawPicture(tree.pictures?.[followed?.picture], "The world after the message") : null,
+    return el("footer", { class: "followed" }, moved ? drawPicture(tree.pictures?.[followed?.picture], "The world after the message", tree.pictures[node.picture]) : null,
       el("div", {}, el("p", {}, el("small", {}, lead), el("span", { class: success === undefined ? "" : success ? "solved" : "failed" }, text), end ? el("small", {}, ` · ${count(end.turns, "turn")}, return ${digits(end.team_return)}`) : null),
         child === undefined ? null : el("button", { type: "button", class: "follow", onclick: (event) => { event.stopPropagation(); this.select(child, undefined, true); } }, `${tree.nodes[child].agent} answers →`),
         open ? el("button", { type: "button", class: "follow", "data-keep": `replay${c}`, "aria-label": `Copy replay command of candidate ${c + 1}`, title: `${replayCommand(this.row, node.id, c)}\nThe weights ${moment(this.row.iteration)} are not kept: those of the checkpoint best play, unless checkpoint=… names others.`,
@@ -236,9 +255,17 @@ class Stage {
     const all = this.tree?.nodes[node]?.candidates.length ?? 0;
     const to = { ArrowLeft: [node, candidate - 1], ArrowRight: [node, candidate + 1], ArrowUp: [path[at - 1]], ArrowDown: [path[at + 1]] }[event.key];
     const child = event.key === "Enter" && all ? edgeOf(this.form, node, candidate)?.child : undefined;
+    if (event.key === "Enter" && all && child === undefined && event.target.closest(".candidate, .map-box, #stage") && !event.target.closest("button, summary, select")) return this.endsHere();
     if (child !== undefined && this.form.stepOf.has(child) && !event.target.closest("button, summary, select")) return this.moveTo(event, child);
     if (!to || to[0] === undefined || to[1] < 0 || to[1] >= all) return;
     this.moveTo(event, ...to);
+  }
+
+  /** Says that there is nothing to follow from the chosen candidate. */
+  endsHere() {
+    this.voice.textContent = this.tree.nodes[this.state.node].candidates[this.state.candidate].continued ? "the episode ended here" : "it did not go on: nothing follows";
+    const card = this.box.querySelector(".candidate.chosen");
+    (card.querySelector(".ends") ?? card.appendChild(el("p", { class: "ends note" }))).textContent = this.voice.textContent;
   }
 
   moveTo(event, node, candidate) {

@@ -64,7 +64,7 @@ function mostTelling(rows) {
 
 function onPageKey(event) {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest?.("input:not([type=range]), textarea")) return;
-  const does = { j: () => list.move(1), k: () => list.move(-1), ".": () => stage.moveToken(1), ",": () => stage.moveToken(-1), "/": () => list.controls.words.focus() }[event.key];
+  const does = { j: () => list.move(1, { focus: true }), k: () => list.move(-1, { focus: true }), ".": () => stage.moveToken(1), ",": () => stage.moveToken(-1), "/": () => list.controls.words.focus() }[event.key];
   if (does) {
     event.preventDefault();  // a letter would choose in a list of options
     does();
