@@ -34,8 +34,8 @@ from troupe.experience import Task
 from troupe.models.bases.loading import load_model
 from troupe.rollout.engines.requests import derive
 from troupe.rollout.playing import Answer
-from troupe.setup.actors import ActorFactory
 from troupe.setup.evaluation import build_conditions, read_request, read_team
+from troupe.setup.evaluation_actors import ActorFactory
 
 Spoken = tuple[str, tuple[int, ...], tuple[int, ...]]
 """Agent, prompt and sampled tokens of a message."""

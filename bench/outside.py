@@ -38,8 +38,8 @@ from troupe.evaluation.episodes import Earlier, PolicyActor, evaluate
 from troupe.experience import Task
 from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.playing import Answer
-from troupe.setup.actors import ActorFactory
 from troupe.setup.evaluation import TeamSource, build_conditions, read_request, untrained_team
+from troupe.setup.evaluation_actors import ActorFactory
 
 NUMBER = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
 IGNORED = (",", r"\$", r"(?s).*#### ", r"\.$")

@@ -1,4 +1,4 @@
-"""TrainLoop: the training loop.  The only place where order is decided."""
+"""TrainLoop: the order of an iteration.  That of policies in an update is the team's (:mod:`.models.pools.team`)."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from troupe.errors import ConfigError
 from troupe.loop import TrainLoop
 from troupe.models.bases.loading import checkpoint_weights
 from troupe.models.pools.processes import ProcessError
-from troupe.models.pools.remote import RemotePool, update
+from troupe.models.pools.proxies import PoolProxy, update
 from troupe.setup.assembly import build
 from troupe.setup.parts import parts_of
 from troupe.setup.policies import PolicySpec
@@ -59,7 +59,7 @@ def test_pools_in_their_places_train_what_one_process_trains(tmp_path: Path) -> 
     loop = built(*APART, "loop.iterations=1", f"run_dir={two}")
     pools: list[Any] = [policy.pool for policy in loop.team.policies.values()]
     assert [len(pool.processes.processes) for pool in pools] == [1, 2] and all(
-        isinstance(pool, RemotePool) for pool in pools
+        isinstance(pool, PoolProxy) for pool in pools
     )
     children = [process for pool in pools for process in pool.processes.processes]
     meet(pools)

@@ -17,14 +17,14 @@ from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
 from marked_section import with_section
 
-from troupe.algorithms.credit.gae import ActorCritic
+from troupe.algorithms.credit.actor_critic import ActorCritic
 from troupe.enumeration.game import EASE, EchoGame, Game
 from troupe.enumeration.gradients import Gradient, Update, true_gradient, true_values
 from troupe.enumeration.outcomes import Draw, outcomes
 from troupe.experience import Task
 from troupe.rollout.samplers.joint import JointSampler
+from troupe.rollout.samplers.rewards import TeamReward
 from troupe.rollout.samplers.sampler import Sampler
-from troupe.rollout.samplers.task_rollout import TeamReward
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.setup.composition import choices
 

@@ -3,7 +3,7 @@
 `troupe reproduce` leaves `summary.jsonl` in `runs/reproduce/TABLE/SCALE`; a copy named `TABLE_SCALE.jsonl` is all that
 this needs.  A table without one is *not tested yet*; figures of earlier sweeps, whose runs by seed are in
 `docs/results/*.csv`, stand beside it, and are no verdict.  ``make results`` writes the page;
-``tests/sweep/test_table_results.py`` checks that it was written.
+``tests/sweep/test_publication_results.py`` checks that it was written.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from troupe.evaluation.statistics import SHARE, t_interval
 from troupe.sweep.claims import Claim
 from troupe.sweep.figures import heat_map, svg, table_figure
 from troupe.sweep.page import seeds_of, table_page
-from troupe.sweep.table_file import SCALES, TableFile, table_names
-from troupe.sweep.table_results import TableResults, counted
+from troupe.sweep.publication_file import SCALES, TableFile, table_names
+from troupe.sweep.publication_results import TableResults, counted
 from troupe.sweep.tables import markdown
 
 DOCS = Path(__file__).parent.parent

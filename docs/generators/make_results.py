@@ -21,9 +21,9 @@ from troupe.sweep.claims import judge
 from troupe.sweep.figures import curves_figure, curves_of, svg
 from troupe.sweep.outcomes import with_readings
 from troupe.sweep.page import sweep_page
+from troupe.sweep.publication_results import TableResults
 from troupe.sweep.rows import READINGS, TableRow, aggregate
 from troupe.sweep.summary import SweepSummary
-from troupe.sweep.table_results import TableResults
 from troupe.sweep.tables import markdown, number, share
 
 RESULTS = Path(__file__).parent.parent / "results"

@@ -20,9 +20,9 @@ from ..evaluation.request import EvalRequest, check_source
 from ..experience import Message, Task
 from ..reports.play import EpisodePrinter
 from ..rollout.engines.requests import derive
-from ..setup.actors import ActorFactory
 from ..setup.checks import set_threads
 from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, read_team, untrained_team
+from ..setup.evaluation_actors import ActorFactory
 from ..setup.instantiation import call
 from ..setup.trust import Trust
 

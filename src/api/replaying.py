@@ -25,9 +25,9 @@ from ..reports.replay import ShownContinuation, show_replay
 from ..rollout.engines.requests import derive
 from ..runs.files import CHECKPOINTS, CONFIG, EVALUATIONS, read_object
 from ..runs.run import RunReader
-from ..setup.actors import ActorFactory
 from ..setup.checks import set_threads
 from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, trained_team
+from ..setup.evaluation_actors import ActorFactory
 from ..setup.instantiation import call
 from ..setup.trust import Trust
 

@@ -31,11 +31,11 @@ from ..runs.faults import FaultSettings
 from ..runs.files import EVALUATIONS
 from ..runs.fingerprint import code_hash
 from ..sandbox import SandboxUnavailable
-from ..setup.actors import ActorFactory
 from ..setup.checks import set_threads
 from ..setup.command_line import fail
 from ..setup.composition import user_folders
 from ..setup.evaluation import benchmarks, build_conditions, other_teams, read_request, read_team, run_conditions
+from ..setup.evaluation_actors import ActorFactory
 from ..setup.instantiation import call, construct
 
 REFUSED = (

@@ -33,10 +33,10 @@ from ..models.bases.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
 from ..rollout.engines.requests import derive
 from ..rollout.policy_client import PolicyClient, PromptError, PromptTooLongError
-from ..setup.actors import ActorFactory
 from ..setup.checks import set_threads
 from ..setup.command_line import fail
 from ..setup.evaluation import TeamSource, trained_team
+from ..setup.evaluation_actors import ActorFactory
 from ..setup.instantiation import call
 from .serve import CHECKPOINTS, Access
 

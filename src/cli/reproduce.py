@@ -72,7 +72,7 @@ def _print_plans(plans: Sequence[TablePlan], options: Options) -> None:
 def _perform(plan: TablePlan, options: Options) -> bool:
     """Run what is missing, and write the results, also after an interrupt; whether everything is finished."""
     from ..sweep.page import write_results
-    from ..sweep.table_results import TableResults
+    from ..sweep.publication_results import TableResults
     from ..sweep.teams import Cell, cells_of, play_teams
     from .several_evaluations import play
 

@@ -10,7 +10,7 @@ from hashlib import blake2b
 from random import Random
 
 from ..experience import Split, Task
-from .checks import check_split
+from .setting_checks import check_split
 
 
 def content_digest(content: str, size: int = 6) -> str:

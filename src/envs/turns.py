@@ -13,10 +13,10 @@ from typing import Literal, Self, get_args
 
 from ..experience import Message
 from .base import StepResult, TeamEnv
-from .checks import check_actions, check_agent, check_at_least, check_choice
 from .execution import Executor
 from .fences import spoken
 from .judging import guarded, judging
+from .setting_checks import check_actions, check_agent, check_at_least, check_choice
 from .tool_calls import ANSWER, READ, UNREADABLE, Tool, ToolFormat, ToolOffer
 
 Order = Literal["simultaneous", "sequential", "discussion"]

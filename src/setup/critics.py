@@ -7,8 +7,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 
+from ..algorithms.credit.actor_critic import TEAM, ActorCritic
 from ..algorithms.credit.base import CreditRule
-from ..algorithms.credit.gae import TEAM, ActorCritic
 from ..cluster.execution import Execution
 from ..errors import ConfigError
 from ..models.bases.base_models import resolve
@@ -19,7 +19,7 @@ from ..models.learning.train_config import MakeOptimizer
 from ..models.pools.critics import Critics
 from ..models.pools.handles import CriticHandle
 from ..models.pools.processes import RayProcesses
-from ..models.pools.remote import RemoteCritic
+from ..models.pools.proxies import CriticProxy
 from ..models.pools.strategies import StrategySettings, launch
 from .instantiation import partially
 from .policies import PolicySpec
@@ -114,7 +114,7 @@ def build_critics(
                 critics[name] = _critic(spec, strategy, seed, ranks)
             else:
                 build, each = partial(_critic, spec, spec.place, seed, Ranks()), execution.resources.critic
-                critics[name] = RemoteCritic(RayProcesses(f"critic {name}", build, 1, each, execution))
+                critics[name] = CriticProxy(RayProcesses(f"critic {name}", build, 1, each, execution))
             failed.callback(close_now, critics[name])
         failed.pop_all()
     return Critics(credit, critics)

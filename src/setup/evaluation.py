@@ -35,9 +35,9 @@ from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.faults import DEFAULT_FAULTS, FaultSettings
 from ..runs.fingerprint import flat
 from ..runs.run import RunReader
-from .actors import ActorFactory
 from .command_line import check_choices, parsed
 from .composition import current_search_path
+from .evaluation_actors import ActorFactory
 from .instantiation import build_world, call, notice
 from .policies import agent_sampling, read_chat, read_remote, read_sampling, read_skill
 from .sections import check_keys, read_config

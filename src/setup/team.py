@@ -30,7 +30,7 @@ from ..models.learning.ranks import Ranks
 from ..models.pools.handles import PolicyHandle
 from ..models.pools.pool import Pool
 from ..models.pools.processes import LocalProcesses, RayProcesses
-from ..models.pools.remote import RemotePool
+from ..models.pools.proxies import PoolProxy
 from ..models.pools.strategies import StrategySettings, launch, process_count
 from ..models.pools.team import Team
 from ..rollout.chat_codec import ChatCodec
@@ -160,7 +160,7 @@ def _placed(specs: Sequence[PolicySpec], place: StrategySettings, seed: int, fai
     names = [spec.name for spec in specs]
     fabric = place.fabric()
     build = partial(_pool_in_place, specs, place, seed)
-    pool = RemotePool(names, LocalProcesses(f"pool {', '.join(names)}", build, process_count(fabric)))
+    pool = PoolProxy(names, LocalProcesses(f"pool {', '.join(names)}", build, process_count(fabric)))
     failed.callback(close_now, pool)
     speaking = _engine_alone(specs, fabric, model, tokenizer, seed)
     return LoadedBackbone(speaking, tokenizer, context, pool.policies)
@@ -191,7 +191,7 @@ def _on_ray(
     if any(spec.train_config is not None for spec in specs):
         build, each = partial(_pool_in_place, specs, place, seed), execution.resources.pool
         name, count = f"pool {', '.join(names)}", place.processes or 1
-        pool = RemotePool(names, RayProcesses(name, build, count, each, execution))
+        pool = PoolProxy(names, RayProcesses(name, build, count, each, execution))
         failed.callback(close_now, pool)
         handles = pool.policies
     engine = _engine_on_ray(specs, replace(place, strategy="auto", num_nodes=1), seed, execution)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from .outcomes import Outcomes
-from .table_file import CrossRegime, cross_name
-from .table_results import TableResults
+from .publication_file import CrossRegime, cross_name
+from .publication_results import TableResults
 from .tables import Cells, spread
 from .teams import Cell, Place, speaking
 

@@ -18,9 +18,9 @@ from matplotlib.figure import Figure
 from ..runs.directory import write_atomic
 from .cross_play import pairings
 from .outcomes import Curve, Outcomes, common_budgets, mean_over_seeds, value_at
+from .publication_results import TableResults
 from .rows import MEASURES, standardised
 from .summary import SweepSummary
-from .table_results import TableResults
 
 KINDS = ("svg", "pdf")
 PUBLISHED = "the paper's, other models and tasks"

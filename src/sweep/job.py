@@ -49,10 +49,10 @@ from ..runs.fingerprint import code_hash, evaluation_keys, training_hash
 from ..runs.index import best_match, readable_runs
 from ..runs.lock import HeldError
 from ..runs.run import RunReader
-from ..setup.actors import ActorFactory
 from ..setup.assembly import build
 from ..setup.composition import configurations
 from ..setup.evaluation import TeamSource, build_conditions, run_conditions
+from ..setup.evaluation_actors import ActorFactory
 from ..setup.trust import Trust
 from .outcomes import Outcomes
 from .record import SweepRecord, error_file

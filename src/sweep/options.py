@@ -16,8 +16,8 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from ..errors import ConfigError
 from ..setup.command_line import check_overrides
 from ..setup.composition import KEY, all_choices, configurations
+from .publication_file import Scale, TableFile, table_names
 from .sweep_file import Overrides, SweepFile, parse_overrides, refusal
-from .table_file import Scale, TableFile, table_names
 
 COMMON = ("runs", "rerun_stale", "dry_run", "finished")
 KEYS = {"sweep": ("sweep", "launcher", "sealed", *COMMON), "reproduce": ("table", "scale", "seeds", "jobs", *COMMON)}

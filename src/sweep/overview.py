@@ -19,9 +19,9 @@ from .claims import judge
 from .cross_play import matrices
 from .outcomes import with_readings
 from .page import READ, TESTED, WORDS, estimates_cells, needed
+from .publication_results import TableResults
 from .record import SweepRecord
 from .rows import SweepJob, TableRow, aggregate
-from .table_results import TableResults
 from .tables import budgets_line, readings_cells, settings_cells, verdicts_cells
 
 PLOTS = {"plot.svg": "Ours beside the paper's", "cross_play.svg": "Cross-play by regimes and seeds"}

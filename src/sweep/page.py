@@ -14,11 +14,11 @@ from ..runs.directory import write_atomic
 from .claims import LEVEL, judge
 from .cross_play import csv_rows, matrices
 from .outcomes import with_readings
+from .publication_file import SILENT, TableFile, cross_name
+from .publication_results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults, counted
 from .record import SweepRecord
 from .rows import TableRow, aggregate
 from .summary import SweepSummary
-from .table_file import SILENT, TableFile, cross_name
-from .table_results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults, counted
 from .tables import (
     COSTS,
     Cells,

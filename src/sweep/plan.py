@@ -33,11 +33,11 @@ from ..setup.command_line import ANY_RUN, check_choices, check_overrides, parsed
 from ..setup.instantiation import build_world
 from ..setup.sections import check_seed, read_config
 from .options import Options
+from .publication_file import PlayedTeam, Scale, TableFile, TablePart
 from .record import SweepRecord
 from .rows import SweepJob
 from .summary import table_of
 from .sweep_file import Overrides, SweepFile, one_line, parse_overrides
-from .table_file import PlayedTeam, Scale, TableFile, TablePart
 
 EVALUATION = ("checkpoint=last", "temperature=own")
 """Keys of ``troupe eval`` that every team is evaluated with."""

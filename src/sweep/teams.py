@@ -12,9 +12,9 @@ from typing import Any
 from ..runs.run import RunReader
 from .outcomes import Outcomes, combined
 from .plan import EVALUATION, PartPlan
+from .publication_file import PLACES, PlayedTeam
 from .rows import METRICS, SweepJob, TableRow
 from .summary import StoredRun, stored_cells
-from .table_file import PLACES, PlayedTeam
 
 Evaluate = Callable[[Sequence[Sequence[str]]], Generator[Outcomes]]
 """Plays the evaluations of these keys of ``troupe eval``, or finds them finished; their outcomes come in order."""

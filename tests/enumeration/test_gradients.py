@@ -7,9 +7,9 @@ from random import Random
 import pytest
 
 from troupe.algorithms.credit.ablations import KeyedGroups
+from troupe.algorithms.credit.actor_critic import ActorCritic
 from troupe.algorithms.credit.base import Baseline, CreditRule
 from troupe.algorithms.credit.counterfactual import Counterfactual
-from troupe.algorithms.credit.gae import ActorCritic
 from troupe.algorithms.credit.grpo import Grpo
 from troupe.algorithms.credit.grpo_ma import GrpoMa
 from troupe.algorithms.credit.iac import Iac

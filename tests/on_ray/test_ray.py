@@ -24,7 +24,7 @@ from troupe.loop import TrainLoop
 from troupe.models.learning.critic import ValueSample
 from troupe.models.learning.ranks import Ranks
 from troupe.models.pools.processes import RayProcesses
-from troupe.models.pools.remote import RemoteCritic, RemotePool, update
+from troupe.models.pools.proxies import CriticProxy, PoolProxy, update
 from troupe.rollout.engines.vllm.launch import environment
 from troupe.rollout.engines.vllm.placement import Placement
 from troupe.rollout.engines.vllm.settings import VllmSettings
@@ -45,7 +45,7 @@ def test_a_pools_node_is_killed_and_the_run_ends_as_if_it_were_there(
     loop = built("loop.iterations=3", f"run_dir={tmp_path / 'two'}", nodes=5)  # two pools, two engines, one to spare
     pools: list[Any] = [loop.team.policies[name].pool for name in ("tool", "plan")]
     engines: list[Any] = list(loop.team.engines.values())
-    assert isinstance(pools[1], RemotePool)
+    assert isinstance(pools[1], PoolProxy)
     groups = [*(pool.processes.group for pool in pools), *(engine.actor.group for engine in engines)]
     assert len({node_of(cluster, group).node_id for group in groups}) == 4
     victim = node_of(cluster, pools[1].processes.group)
@@ -212,7 +212,7 @@ def test_a_critic_in_an_actor_estimates_and_learns_as_here_and_is_lost_with_its_
     common: Any = (parts.credit, spec.place, 0, Ranks(), execution)
     here = build_critics({"team": replace(spec, place=None)}, *common).by_name["team"]
     there = build_critics({"team": spec}, *common).by_name["team"]
-    assert isinstance(there, RemoteCritic) and there.context == here.context
+    assert isinstance(there, CriticProxy) and there.context == here.context
     inputs = [(5, 6, 7), (8, 9)]
     begin = there.state_dict()
     fits = [critic.update([ValueSample(ids, len(ids) - 2.5, 2) for ids in inputs]) for critic in (here, there)]

@@ -15,10 +15,10 @@ from troupe.evaluation.assignment import LocalPolicy
 from troupe.experience import Sampling
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.setup import team
-from troupe.setup.actors import ActorFactory
 from troupe.setup.assembly import build
 from troupe.setup.checks import check
 from troupe.setup.dry_run import plan
+from troupe.setup.evaluation_actors import ActorFactory
 from troupe.setup.parts import Parts, parts_of
 from troupe.setup.team import backbones
 

@@ -11,8 +11,8 @@ import pytest
 from troupe.sweep.cross_play import pairings
 from troupe.sweep.outcomes import Curve, Outcomes, Point
 from troupe.sweep.page import write_tables
+from troupe.sweep.publication_results import TableResults
 from troupe.sweep.summary import SweepSummary
-from troupe.sweep.table_results import TableResults
 
 pytest.importorskip("matplotlib", reason="the charts need it")
 from troupe.sweep.figures import curves_figure, heat_map, mean_line, svg, table_figure

@@ -4,7 +4,7 @@ import pytest
 
 from troupe.errors import ConfigError
 from troupe.sweep.options import Options, machine_jobs
-from troupe.sweep.table_file import TableFile, table_names
+from troupe.sweep.publication_file import TableFile, table_names
 
 
 def test_words_are_told_apart() -> None:

@@ -9,7 +9,7 @@ import pytest
 from troupe.runs.files import RunDirectoryError
 from troupe.sweep.cross_play import matrices
 from troupe.sweep.overview import Overview, parts_of
-from troupe.sweep.table_results import TableResults
+from troupe.sweep.publication_results import TableResults
 
 
 @pytest.fixture

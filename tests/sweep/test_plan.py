@@ -15,9 +15,9 @@ from troupe.errors import ConfigError
 from troupe.setup.composition import configurations
 from troupe.sweep.options import Options
 from troupe.sweep.plan import plan_sweep, plan_table, plan_tuning
+from troupe.sweep.publication_file import SCALES, TableFile, table_names
 from troupe.sweep.record import SweepRecord
 from troupe.sweep.sweep_file import SweepFile
-from troupe.sweep.table_file import SCALES, TableFile, table_names
 from troupe.sweep.teams import cells_of
 
 from ..worlds import slow_but

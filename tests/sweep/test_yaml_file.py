@@ -6,8 +6,8 @@ import pytest
 
 from troupe.errors import ConfigError
 from troupe.sweep.options import Options
+from troupe.sweep.publication_file import TableFile
 from troupe.sweep.sweep_file import read_yaml
-from troupe.sweep.table_file import TableFile
 
 
 @pytest.mark.parametrize(

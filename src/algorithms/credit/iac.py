@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...experience import Episode, Node
+from .actor_critic import ActorCritic, CriticInput, CriticStep
 from .chains import nodes_by_step
-from .gae import ActorCritic, CriticInput, CriticStep
 
 
 class Iac(ActorCritic):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ...experience import Episode
+from .actor_critic import TEAM, ActorCritic, CriticInput, CriticStep
 from .chains import nodes_by_step
-from .gae import TEAM, ActorCritic, CriticInput, CriticStep
 
 
 class Maac(ActorCritic):

@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args
 from ...experience import Message, Split, Task
 from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_values
 from ..base import Skill
-from ..checks import check_choice
 from ..execution import Executor
+from ..setting_checks import check_choice
 from ..splits import content_digest, sample_tasks, split_of
 from ..tool_calls import text_tool
 from ..turns import chat

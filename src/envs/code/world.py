@@ -22,10 +22,10 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import ClassVar, Literal, get_args
 
 from ..base import StepResult
-from ..checks import check_at_least, check_choice, check_fraction
 from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..execution import Executor
 from ..judging import guarded
+from ..setting_checks import check_at_least, check_choice, check_fraction
 from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld
 from .problem import Check, CheckResult, Suite

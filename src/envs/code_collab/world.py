@@ -14,11 +14,11 @@ from typing import Final, Literal, get_args
 
 from ...sandbox import PlainValue
 from ..base import StepResult
-from ..checks import check_choice
 from ..code.problem import CheckResult
 from ..drawing import Drawing, Panel, draw_panels
 from ..execution import Executor
 from ..judging import guarded
+from ..setting_checks import check_choice
 from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import Order, TurnTakingWorld, stages_of
 from .feedback import (

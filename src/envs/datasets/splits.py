@@ -14,7 +14,7 @@ from random import Random
 from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar, get_args
 
 from ...experience import Split, Task
-from ..checks import check_split
+from ..setting_checks import check_split
 from .table import Columns, DataError, Table
 
 

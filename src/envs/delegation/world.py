@@ -23,9 +23,9 @@ from typing import Literal
 
 from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
-from ..checks import check_choice, check_fraction
 from ..drawing import Drawing
 from ..judging import guarded
+from ..setting_checks import check_choice, check_fraction
 from ..splits import sample_tasks
 from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld, chat

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any
 
 from ...experience import Task
-from ..checks import check_fraction
 from ..drawing import Drawing
+from ..setting_checks import check_fraction
 from ..splits import split_of
 from .board import (
     MovePlan,

@@ -24,9 +24,9 @@ from typing import Any, ClassVar, Literal, get_args
 from ...experience import Message, Split, Task
 from ...sandbox import Job, Limits, Sandbox, Verdict
 from ..base import StepResult
-from ..checks import check_choice, check_fraction
 from ..execution import Executor
 from ..judging import guarded
+from ..setting_checks import check_choice, check_fraction
 from ..splits import sample_tasks
 from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import TurnTakingWorld, chat

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from ...experience import Task
 from ..base import Skill
-from ..checks import check_at_least, check_choice
+from ..setting_checks import check_at_least, check_choice
 from . import prompts
 from .board import OPPOSITE, MovePlan, parse_plan
 from .dense import WalkReward

@@ -14,7 +14,7 @@ from typing import Any
 from ...experience import Message, Split, Task
 from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..base import Skill
-from ..checks import check_at_least
+from ..setting_checks import check_at_least
 from ..splits import sample_tasks
 from ..tool_calls import text_tool
 from ..turns import chat

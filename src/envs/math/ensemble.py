@@ -20,8 +20,8 @@ from typing import Literal
 
 from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
-from ..checks import check_choice
 from ..drawing import Drawing, Panel, draw_panels
+from ..setting_checks import check_choice
 from ..tool_calls import Tool, ToolFormat
 from ..turns import TurnTakingWorld
 from .world import JUDGE, REASONER, TOOL, Mathematics, ProgramRun, run_panels

@@ -8,10 +8,10 @@ from typing import Any
 
 from ...experience import Message, Split, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
-from ..checks import check_at_least
 from ..datasets import DataSplits
 from ..execution import Executor
 from ..fences import last_program
+from ..setting_checks import check_at_least
 from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import chat
 from .answers import Answers, boxed_answers, spaced

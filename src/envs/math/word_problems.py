@@ -14,7 +14,7 @@ from typing import Any
 
 from ...experience import Message, Split, Task
 from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
-from ..checks import check_at_least
+from ..setting_checks import check_at_least
 from ..splits import content_digest, sample_tasks, split_of
 from ..tool_calls import text_tool
 from .world import REASONER, SOLO, TOOL, Mathematics, ProgramRun

@@ -23,10 +23,10 @@ from typing import ClassVar, Literal
 from ...experience import Message, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
 from ..base import StepResult
-from ..checks import check_choice, check_fraction
 from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..execution import Executor
 from ..judging import guarded
+from ..setting_checks import check_choice, check_fraction
 from ..tool_calls import ANSWER, Tool, ToolFormat
 from ..turns import TurnTakingWorld
 

@@ -14,8 +14,8 @@ from pettingzoo import AECEnv
 from ...errors import ConfigError
 from ...experience import Message, Split, Task
 from ..base import StepResult, TeamEnv
-from ..checks import check_actions, check_agent, check_at_least, check_split
 from ..returned import finite
+from ..setting_checks import check_actions, check_agent, check_at_least, check_split
 
 SEEDS: Mapping[str, Sequence[int]] = {
     "train": (0, 1_000_000),

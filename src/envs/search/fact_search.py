@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from ...experience import Message, Split, Task
 from ..base import Skill
-from ..checks import check_at_least
+from ..setting_checks import check_at_least
 from ..splits import content_digest, sample_tasks, split_of
 from ..tool_calls import ANSWER, text_tool
 from ..turns import chat

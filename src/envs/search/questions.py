@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from ...experience import Message, Split, Task
-from ..checks import check_at_least
 from ..datasets import DataSplits, load_splits
+from ..setting_checks import check_at_least
 from ..splits import split_of
 from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import chat

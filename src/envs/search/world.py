@@ -24,9 +24,9 @@ from typing import ClassVar, Literal
 
 from ...experience import Task
 from ..base import StepResult
-from ..checks import check_at_least, check_choice, check_fraction
 from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..judging import guarded
+from ..setting_checks import check_at_least, check_choice, check_fraction
 from ..tool_calls import Tool, ToolFormat
 from ..turns import TurnTakingWorld
 from .index import Passage

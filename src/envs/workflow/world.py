@@ -14,7 +14,7 @@ from ...errors import ConfigError, check_above_zero, check_whole
 from ...experience import Message, Split, Task
 from ...gateway.protocol import ChatReply
 from ..base import StepResult, TeamEnv, WorldFailure
-from ..checks import check_actions, check_agent, check_choice
+from ..setting_checks import check_actions, check_agent, check_choice
 from ..tool_calls import ToolFormat, ToolOffer
 from .client import WorkflowResult
 from .messages import Identity, identity, offer, prompt, reply, unmatched

@@ -17,11 +17,11 @@ from typing import Literal
 
 from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
-from ..checks import check_fraction
 from ..couplet.world import FILLERS, SUBJECTS
 from ..datasets import DataSplits, ItemSource, load_splits
 from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..judging import guarded
+from ..setting_checks import check_fraction
 from ..splits import sample_tasks, split_of
 from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import Order, TurnTakingWorld, chat, stages_of

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from statistics import fmean, pvariance
 
-from ...algorithms.credit.gae import ActorCritic, CriticInput
+from ...algorithms.credit.actor_critic import ActorCritic, CriticInput
 from ...experience import Episode, Node
 from ..learning.critic import ValueSample
 from ..learning.ranks import Ranks

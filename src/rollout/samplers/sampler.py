@@ -10,7 +10,8 @@ from ...envs.base import TeamEnv
 from ...experience import Episode, Task, Topology
 from ..playing import gather, or_lost_episode
 from ..policy_client import PolicyClient
-from .task_rollout import RewardMix, TaskRollout
+from .rewards import RewardMix
+from .task_rollout import TaskRollout
 
 OnEpisode = Callable[[Episode], None]
 

@@ -6,7 +6,7 @@ from math import sqrt
 
 import pytest
 
-from troupe.algorithms.credit.gae import CriticInput
+from troupe.algorithms.credit.actor_critic import CriticInput
 from troupe.algorithms.credit.iac import Iac
 from troupe.experience import Episode
 

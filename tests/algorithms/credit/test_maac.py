@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from troupe.algorithms.credit.gae import TEAM
+from troupe.algorithms.credit.actor_critic import TEAM
 from troupe.algorithms.credit.maac import Maac
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 

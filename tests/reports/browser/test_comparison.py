@@ -13,7 +13,7 @@ from troupe.cli.report import gather
 from troupe.reports.comparison import write_comparison
 from troupe.sweep.figures import heat_map, svg
 from troupe.sweep.overview import image_url
-from troupe.sweep.table_results import TableResults
+from troupe.sweep.publication_results import TableResults
 
 pytestmark = pytest.mark.browser
 Open = Callable[..., Any]

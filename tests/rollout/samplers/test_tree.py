@@ -16,7 +16,7 @@ from troupe.envs.history import WithHistory
 from troupe.experience import Completion, Episode, Node, Outcome, Request, Sampling, Task
 from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
-from troupe.rollout.samplers.task_rollout import TeamReward
+from troupe.rollout.samplers.rewards import TeamReward
 from troupe.rollout.samplers.tree import TreeSampler
 
 from ..conftest import Duet

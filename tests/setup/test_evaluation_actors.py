@@ -19,8 +19,8 @@ from troupe.models.learning import adapters
 from troupe.models.learning.adapters import attach, export, parameters
 from troupe.models.learning.settings import LoraSettings
 from troupe.rollout.playing import gather
-from troupe.setup.actors import ActorFactory
 from troupe.setup.evaluation import run_conditions
+from troupe.setup.evaluation_actors import ActorFactory
 
 BASE = "laptop_couplet"
 ENGINE = {"_target_": "troupe.rollout.engines.torch.engine.TorchEngine", "_partial_": True, "lockstep": True}
@@ -119,7 +119,8 @@ async def test_policies_of_one_name_are_told_apart(folders: list[Path]) -> None:
 
 async def test_an_engine_that_merges_has_one_adapter(folders: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     built: list[list[str]] = []
-    monkeypatch.setattr("troupe.setup.actors.build_engine", lambda node, models, tokenizer: built.append([*models]))
+    path = "troupe.setup.evaluation_actors.build_engine"
+    monkeypatch.setattr(path, lambda node, models, tokenizer: built.append([*models]))
     ActorFactory({"lora": "merged"}).prepare(map(weights, folders))
     ActorFactory({"lora": "adapter"}).prepare(map(weights, folders))
     assert built == [["first"], ["first"], ["first", "first-2"]]

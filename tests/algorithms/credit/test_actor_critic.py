@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from troupe.algorithms.credit.actor_critic import gae
 from troupe.algorithms.credit.checks import CreditError
-from troupe.algorithms.credit.gae import gae
 from troupe.algorithms.credit.iac import Iac
 from troupe.algorithms.credit.maac import Maac
 from troupe.experience import Episode

@@ -23,7 +23,7 @@ from .processes import Processes
 T = TypeVar("T")
 
 
-class RemotePool:
+class PoolProxy:
     """The handle of the pool that was built in ``processes``, with the policies ``names``; see
     :class:`.handles.PoolHandle`."""
 
@@ -57,11 +57,11 @@ class RemotePool:
 
 
 class PolicyProxy:
-    """The handle of one policy of a :class:`RemotePool`; see :class:`.handles.PolicyHandle`."""
+    """The handle of one policy of a :class:`PoolProxy`; see :class:`.handles.PolicyHandle`."""
 
     sharded = False  # whatever its pool does: the run has one process, and one handle calls all of the pool's
 
-    def __init__(self, pool: RemotePool, name: str) -> None:
+    def __init__(self, pool: PoolProxy, name: str) -> None:
         self.pool, self.name = pool, name
 
     @property
@@ -84,7 +84,7 @@ class PolicyProxy:
         self.pool.versions = self.pool.call(_restore, self.name, folder)
 
 
-class RemoteCritic:
+class CriticProxy:
     """The handle of the critic that was built in ``processes``; see :class:`.handles.CriticHandle`.
 
     Where they are lost, so is what it has learnt since the last checkpoint.

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from troupe.errors import ConfigError
-from troupe.sweep.table_file import SILENT, TableFile, table_names
+from troupe.sweep.publication_file import SILENT, TableFile, table_names
 
 ROOT = Path(__file__).parents[2]
 TABLES = "main ablation role_swap grouping outcome_only team_size turns multi_turn_single latency competitors magrpo"

@@ -16,9 +16,9 @@ from scipy import stats
 from troupe.runs.files import RunDirectoryError
 from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.page import has_charts, needed, table_page, write_results
+from troupe.sweep.publication_file import TableFile
+from troupe.sweep.publication_results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults
 from troupe.sweep.rows import COSTS, MEASURES, METRICS, TableRow
-from troupe.sweep.table_file import TableFile
-from troupe.sweep.table_results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults
 from troupe.sweep.tables import verdicts_cells
 from troupe.sweep.teams import Cell, team_rows
 

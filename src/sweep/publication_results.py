@@ -14,9 +14,9 @@ from ..runs.index import is_run
 from ..runs.run import RunReader
 from .claims import Claim, judge
 from .plan import TablePlan
+from .publication_file import PlayedTeam, PublishedRow, Scale, TableFile
 from .rows import MEASURES, TableRow, estimated, measures_of
 from .summary import lines_of, naming, read_summary
-from .table_file import PlayedTeam, PublishedRow, Scale, TableFile
 from .teams import Cell, cells_of, team_rows
 
 APPEARS, ABSENT, UNDECIDED, UNTESTED = "appears", "does not appear", "undecided", "not tested"
