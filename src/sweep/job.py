@@ -129,7 +129,7 @@ def _evaluate(run: RunReader, file: str, request: EvalRequest) -> None:
 
 Evaluate = Callable[[RunReader, SweepRecord], None]
 EVALUATIONS: dict[str, Evaluate] = {"swapped": evaluate_swapped, "sealed": evaluate_sealed}
-"""By their names in ``evaluations`` of a sweep's yaml (:data:`.options.EVALUATIONS`)."""
+"""By their names in ``evaluations`` of a sweep's yaml."""
 
 
 @dataclass(frozen=True)

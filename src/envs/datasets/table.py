@@ -89,7 +89,7 @@ class Table:
         """The table as a ``datasets.Dataset``.
 
         Raises :class:`DataError` for a file that is not there, cannot be read, is too large to be fetched
-        (:func:`fetched`) or unfolds too far (:mod:`.bounds`), and where ``datasets`` is missing.
+        (:func:`fetched`) or unfolds too far (:mod:`...guards.bounds`), and where ``datasets`` is missing.
         """
         if not self.path:
             raise DataError("a data set needs a path or a name on the hub")

@@ -17,7 +17,7 @@ class ChainSampler(MixingSampler):
     """``k`` episodes of every task, each sampled from start to end independently; agents may act at the same time.
 
     The K first messages come from one prompt, and so from one request; in a world that cannot be forked, from K.
-    Every node has one candidate, with the mixed reward (see :class:`.rewards.RewardMix`).
+    Every node has one candidate, with the mixed reward (see :class:`.task_rollout.RewardMix`).
 
     The outcome's ``mixed_return`` is ``alpha * team_return`` and, for each agent, the mean of its messages' own parts
     (local, length): a mean, since a proposal may earn its local reward anew at every turn, and a longer failed

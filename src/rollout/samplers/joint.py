@@ -183,7 +183,7 @@ class JointSampler(MixingSampler, EpisodeSampler):
 
     ``pairing=aligned`` tries K joint actions, candidate c of every agent in joint action c; ``cross`` all K^n
     combinations; a candidate's rewards are the means over the joint actions that contain it.  A joint action earns the
-    mean, over its agents, of the mixed reward (see :class:`.rewards.RewardMix`).
+    mean, over its agents, of the mixed reward (see :class:`.task_rollout.RewardMix`).
 
     ``growth=full`` goes on from every joint action that does not end the episode: T turns of n simultaneous agents
     generate n (K + K^2 + ... + K^T) completions if aligned.  ``growth=best`` goes on from the best alone (ties by the

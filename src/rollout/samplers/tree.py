@@ -21,7 +21,7 @@ SelectionRule = Literal["greedy", "sampled"]
 
 class TreeSampler(MixingSampler, EpisodeSampler):
     """At every (agent, turn), K candidates from ONE prompt, each tried on its own fork of the world; the candidate with
-    the highest mixed reward (see :class:`.rewards.RewardMix`) continues (ties by the run's seed).
+    the highest mixed reward (see :class:`.task_rollout.RewardMix`) continues (ties by the run's seed).
 
     Where several agents act at once, candidate c of every agent is tried in joint action c, and the joint action with
     the highest mean reward over the agents continues.

@@ -66,7 +66,7 @@ class TorchEngine(LocalEngine):
     A greedy completion has log-probabilities 0: the distribution actually sampled from is a point mass.
 
     Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly, and ``ValueError`` for settings
-    that :func:`.settings.check_settings` refuses.
+    that :func:`.support.check_settings` refuses.
     """
 
     def __init__(
