@@ -300,7 +300,7 @@ $(CORE): | $(BIN)/python
 
 $(DEV): | $(BIN)/python
 	@echo 'Installing Troupe, its pinned requirements and the tools of development (a minute or two)'
-	@$(PIP) -e '.[dev]'
+	@$(PIP) -e '.[dev,trackio]'
 	@rm -f $(VENV)/.core-* $(VENV)/.dev-* && touch $(CORE) $@
 
 $(TRL): $(DEV)

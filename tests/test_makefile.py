@@ -172,7 +172,7 @@ def test_reproduce_without_a_table_lists_those_there_are(venv: str) -> None:
 def test_train_sets_up_the_core_only_and_tests_the_tools_too(venv: str) -> None:
     train = make("-n", "train", "exp=some_experiment", venv=venv).stdout
     assert "install -c constraints.txt -e ." in train and "[dev]" not in train
-    assert "install -c constraints.txt -e '.[dev]'" in make("-n", "test", venv=venv).stdout
+    assert "install -c constraints.txt -e '.[dev,trackio]'" in make("-n", "test", venv=venv).stdout
 
 
 def test_a_python_too_old_is_refused_before_anything_is_installed(venv: str) -> None:

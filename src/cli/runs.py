@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import visible
-from ..reports.grouping import differences, last_name
+from ..reports.grouping import ABSENT, differences, last_name
 from ..reports.values import duration, numeric
 from ..runs.files import RunDirectoryError
 from ..runs.index import find_runs
@@ -76,7 +76,7 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     success = f"{before} -> {after}" if after else before
     done, planned, wall = row.get("iterations"), row.get("of_iterations"), row.get("wall_s")
     iterations = "" if done is None else f"{done} of {planned}" if planned not in (None, done) else str(done)
-    differs = " ".join(f"{last_name(key)}={value}" for key, value in row.get("differs", {}).items())
+    differs = " ".join(f"{last_name(key)}={value}" for key, value in row.get("differs", {}).items() if value != ABSENT)
     parts = row["run"], row["status"], success, iterations, duration(wall) if numeric(wall) else "", differs
     return tuple(visible(part).replace("\n", "␊") for part in parts)
 
