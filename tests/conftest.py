@@ -32,7 +32,7 @@ from troupe.envs.grid.board import vocabulary
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Task
 from troupe.models.bases.tiny import build_tokenizer
-from troupe.runs.observers import Observers
+from troupe.runs.faults import Observers
 
 from .run_fixtures import disk, episode, lines, old_run, rows, run_dir, summary, tree
 

@@ -13,14 +13,13 @@ from pathlib import Path
 
 from ..runs.directory import write_atomic
 from ..runs.files import FORMAT, FORMAT_KEY
-from ..runs.plain_table import PlainTable
 from ..runs.run import RunReader
+from ..runs.tables import PlainTable
 from .bands import COLOURS, learning_curves, metric_curves, tag
 from .differences import MOST_WHISKERS, differences, signed, success_of
 from .grouping import ABSENT, Setting, config_differences
 from .page import SETTINGS_PAGE, render_page
-from .scores import score_of
-from .values import duration, numeric
+from .values import duration, numeric, score_of
 
 MOST_TASKS = 12
 """Tasks in the table of a pair: those with the largest differences."""

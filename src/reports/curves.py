@@ -8,8 +8,7 @@ from dataclasses import replace
 
 from ..runs.run import RunReader
 from .charts import Chart, ChartDrawing, Point, Series, draw
-from .scores import episodes_of, score_of
-from .values import interval, numeric
+from .values import episodes_of, interval, numeric, score_of
 
 PALETTE = 6  # the page's colours for agents and policies; 0 is for success
 GREY = 7

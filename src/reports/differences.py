@@ -15,7 +15,7 @@ from ..evaluation.statistics import DIFFERENCE, SHARE, hierarchical_estimate, ho
 from ..runs.run import RunReader
 from .charts import Chart, ChartDrawing, Series, draw, percent
 from .grouping import Setting
-from .scores import episodes_of, score_of
+from .values import episodes_of, score_of
 
 MOST_SETTINGS = 5
 """Up to so many each is compared with each, beyond that with the first alone."""

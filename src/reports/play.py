@@ -1,9 +1,10 @@
-"""An episode on the console while it is played: the world's picture and each agent's message."""
+"""An episode on the console while it is played: the world's picture, each agent's message with its rewards, the end."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from textwrap import indent
+from typing import Any
 
 from rich.console import Console
 from rich.padding import Padding
@@ -12,8 +13,8 @@ from rich.text import Text
 from ..errors import visible
 from ..evaluation.episodes import EpisodeResult
 from ..experience import Message
-from .console import ending, message_line
 from .episodes import plain
+from .values import numeric
 
 
 class EpisodePrinter:
@@ -58,3 +59,18 @@ class EpisodePrinter:
 
     def _print(self, text: str, style: str = "") -> None:
         self._console.print(Text(visible(text), style), soft_wrap=True)
+
+
+def message_line(message: Mapping[str, Any], notes: Sequence[str] = (), indent: str = "") -> Text:
+    """``agent: text  (notes, rewards)``, without characters that a terminal would obey; further lines after ``indent``.
+    A reward that is not known is left out."""
+    known = [(name, message.get(key)) for name, key in (("outcome", "team"), ("local", "local"))]
+    notes = [*notes, *(f"{name} {value:+.2f}" for name, value in known if numeric(value))]
+    said = visible(plain(message["said"])).replace("\n", f"\n{indent}")
+    faint = (f"  ({', '.join(notes)})" if notes else "", "dim")
+    return Text.assemble((f"{visible(message['agent'])}: ", "bold cyan"), said or "(nothing)", faint)
+
+
+def ending(success: bool, turns: int) -> str:
+    """``solved after 3 turns``."""
+    return f"{'solved' if success else 'not solved'} after {turns} turn{'s' if turns != 1 else ''}"

@@ -12,8 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ..errors import visible
-from .console import ending, message_line
 from .episodes import plain
+from .play import ending, message_line
 
 
 @dataclass(frozen=True)

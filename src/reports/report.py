@@ -20,8 +20,7 @@ from .episodes import agents, choose, first_and_last
 from .evaluations import evaluation_of
 from .explorer import explorer
 from .page import RUN_PAGE, render_page
-from .scores import Score, score_of
-from .values import duration, numeric
+from .values import Score, duration, numeric, score_of
 
 STATES = {
     "finished": "The run ended by itself.",

@@ -26,7 +26,7 @@ class Training(Protocol):
         """``directory.path``: where the run writes."""
 
 
-class Processes(Protocol):
+class RanksLike(Protocol):
     """What :class:`Callbacks` need of :class:`~troupe.models.learning.ranks.Ranks`."""
 
     @property
@@ -78,7 +78,7 @@ class Callbacks:
     callback the run is ``stopped_by``.
     """
 
-    def __init__(self, callbacks: Mapping[str, Callback], ranks: Processes) -> None:
+    def __init__(self, callbacks: Mapping[str, Callback], ranks: RanksLike) -> None:
         self.callbacks, self.ranks, self.stopped_by = callbacks, ranks, ""
 
     def __call__(self, event: Event, run: Training, *arguments: Any) -> None:

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from ..errors import visible
 from ..experience import Episode
-from .observers import Observers
+from .faults import Observers
 from .samples import SampleMessage, evaluated_messages, one_line, sampled_messages
 
 BARS = "▁▂▃▄▅▆▇█"

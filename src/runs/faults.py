@@ -1,10 +1,15 @@
-"""What a run does where something outside of the policies fails.  ``docs/reliability.md`` lists them all."""
+"""What a run does where something outside of the policies fails, what only watches it included: display, loggers,
+diagnostics, report.  ``docs/reliability.md`` lists them all.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import logging
+import traceback
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, ParamSpec, TypeVar
 
 from ..errors import LostEpisodesError, Share, check_fields
 from ..experience import Failure
@@ -52,3 +57,41 @@ class FaultSettings:
 
 
 DEFAULT_FAULTS = FaultSettings()
+
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Observers:
+    """Runs what watches a run.  A failure is counted, and the first one of each name is a warning with its place; with
+    ``policy`` ``stop`` it is raised.
+    """
+
+    def __init__(self, policy: FaultPolicy = "drop") -> None:
+        self.policy = policy
+        self._warned: set[str] = set()
+        self._failures: Counter[str] = Counter()
+
+    def run(self, name: str, call: Callable[P, T], *arguments: P.args, **keywords: P.kwargs) -> T | None:
+        """``call(*arguments)`` of the observer ``name``; None where it failed."""
+        try:
+            return call(*arguments, **keywords)
+        except Exception as error:  # of a library, a terminal, a user's class: any kind
+            if self.policy == "stop":
+                raise
+            self._failures[name.partition(".")[0]] += 1
+            if name not in self._warned:
+                self._warned.add(name)
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                what = f"{name} failed: {type(error).__name__}: {error}"
+                more = "the run goes on without it where it fails, and metrics.jsonl has everything"
+                log.warning("%s; %s (%s:%s)", what, more, place.filename, place.lineno)
+        return None
+
+    def drain(self) -> Counter[str]:
+        """How often observers have failed since the last call, by their names up to the first dot."""
+        failures, self._failures = self._failures, Counter()
+        return failures

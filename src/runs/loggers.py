@@ -19,8 +19,8 @@ from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from ..errors import AbsentError
 from .directory import write_atomic
+from .faults import Observers
 from .files import METRICS
-from .observers import Observers
 from .tables import LogTable, markdown
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from ..kernels.memory import UpdateMemoryError
 from .callbacks import Callbacks
 from .directory import RunDirectory
 from .display import Display
+from .faults import Observers
 from .loggers import Loggers
 from .metrics import fault_metrics, prefixed
-from .observers import Observers
 from .progress import Progress
 
 log = logging.getLogger(__name__)

@@ -1,4 +1,4 @@
-"""Episodes and training trees as tables: one row per message, one per candidate."""
+"""Tables: of texts, for pages of sweeps; of episodes, a row per message; of training trees, a row per candidate."""
 
 from __future__ import annotations
 
@@ -99,3 +99,13 @@ def _cell(value: Cell, longest: int, end: str) -> str:
     return end.join(
         "".join(f"&#{ord(sign)};" if sign in "\\`*_[]<>|~&" else sign for sign in line) for line in text.splitlines()
     )
+
+
+@dataclass(frozen=True)
+class PlainTable:
+    """``heads`` and ``lines`` of one length, with a ``note`` below."""
+
+    title: str
+    heads: Sequence[str]
+    lines: Sequence[Sequence[str]]
+    note: str = ""

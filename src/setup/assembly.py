@@ -27,9 +27,9 @@ from ..runs.budget import TrainSettings
 from ..runs.callbacks import Callbacks
 from ..runs.directory import ReadOnlyRunDirectory, RunDirectory
 from ..runs.display import Display
+from ..runs.faults import Observers
 from ..runs.files import CHECKPOINTS, CONFIG
 from ..runs.loggers import Loggers
-from ..runs.observers import Observers
 from ..runs.output import RunOutput
 from ..runs.progress import Progress
 from .checks import check, check_resumed, check_state, checkpoints_of, set_threads

@@ -14,7 +14,7 @@ from pathlib import Path
 from ..runs.bounded import UnreadableError, read_text
 from ..runs.files import RunDirectoryError
 from ..runs.index import is_run, readable_runs
-from ..runs.plain_table import PlainTable
+from ..runs.tables import PlainTable
 from .claims import judge
 from .cross_play import matrices
 from .outcomes import with_readings

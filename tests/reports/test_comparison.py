@@ -12,7 +12,7 @@ import pytest
 from troupe.cli.report import gather
 from troupe.reports.comparison import RunsPage, render, write_comparison
 from troupe.reports.grouping import Setting
-from troupe.runs.plain_table import PlainTable
+from troupe.runs.tables import PlainTable
 
 HOSTILE = '</script><img src=x onerror="alert(1)"><b>bold</b>'
 

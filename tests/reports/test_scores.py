@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from troupe.evaluation.statistics import wilson
-from troupe.reports.scores import Score, score_of
+from troupe.reports.values import Score, score_of
 from troupe.runs.run import RunReader
 
 

@@ -17,7 +17,7 @@ from rich.live import Live
 
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Task
 from troupe.runs.display import LONG_S, Display, describe, sparkline
-from troupe.runs.observers import Observers
+from troupe.runs.faults import Observers
 
 EVALUATION = {"success": 0.125, "success_ci95": [0.074, 0.203], "episodes": 200, "turns": 3.456}
 ROW = {

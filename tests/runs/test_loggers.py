@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 
+from troupe.runs.faults import Observers
 from troupe.runs.loggers import (
     CsvLogger,
     Logger,
@@ -20,7 +21,6 @@ from troupe.runs.loggers import (
     WandbLogger,
     scalars,
 )
-from troupe.runs.observers import Observers
 from troupe.runs.tables import LogTable, episode_table, tree_table
 
 from ..run_fixtures import make_episode, make_tree

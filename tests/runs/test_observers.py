@@ -2,7 +2,7 @@
 
 import pytest
 
-from troupe.runs.observers import Observers
+from troupe.runs.faults import Observers
 
 
 def fails(*, reason: str = "") -> int:

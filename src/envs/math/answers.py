@@ -1,6 +1,6 @@
-"""Whether a written answer is right: it is parsed in the sandbox, without the expected answer, and compared here.
+r"""Whether a written answer is right: it is parsed in the sandbox, without the expected answer, and compared here.
 
-"The answers that a text boxes: ``\boxed{...}``.
+The answer of a text is what it boxes: ``\boxed{...}``.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""The settings of an update; nothing here imports torch, so that they are checked at once.
+"""The settings of updates, critics and adapters, and the schedules of policies, which learn from some iteration on, or
+in turns with others (iterated best response).
 
-The settings of a critic's update; nothing here imports torch, so that they are checked at once.
-
-The settings of an adapter; nothing here imports torch until a model is given, so that they are checked at once.
-
-Schedules of policies: they learn from some iteration on, or in turns with others (iterated best response).
+Nothing here imports torch until a model is given, so that settings are checked at once.
 """
 
 from __future__ import annotations
