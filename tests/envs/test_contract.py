@@ -46,6 +46,7 @@ async def test_the_world_keeps_the_contract(name: str, variant: str) -> None:
     world = build_world("env", config | settings)
     try:
         await world.open()
-        await check_world(world, tasks=2, team=TEAM.get(name, (0.0, 1.0)), local=(0.0, most))
+        tasks = 4 if name in SETTINGS else 2  # of two boxes the solver may miss one in ten
+        await check_world(world, tasks=tasks, team=TEAM.get(name, (0.0, 1.0)), local=(0.0, most))
     finally:
         await world.close()
