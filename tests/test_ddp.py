@@ -71,7 +71,8 @@ def test_two_processes_train_what_one_trains(tmp_path: Path) -> None:
         assert {value.dtype for value in mine.values()} == {torch.float64}
     metrics = [(tmp_path / run / "metrics.jsonl").read_text().splitlines() for run in ("one", "two")]
     for run, lines in zip(("one", "two"), metrics, strict=True):
-        assert [json.loads(line)["rollout/lost_episodes"] for line in lines] == [0, 1, *[0] * 8]
+        for key in ("rollout/lost_episodes", "faults/world"):
+            assert [json.loads(line)[key] for line in lines] == [0, 1, *[0] * 8]
         assert json.loads((tmp_path / run / "summary.json").read_text())["faults/world"] == 1
     splits = [[json.loads(line)["faults/oom_splits"] for line in lines] for lines in metrics]
     assert splits == [[0] * 10, [0, 0, 2, *[0] * 7]]

@@ -17,7 +17,7 @@ from troupe.setup.composition import choices, configurations
 from troupe.setup.evaluation import untrained_team
 from troupe.setup.sections import read_config
 from troupe.setup.warm_start import WarmStartOptions
-from troupe.sweep.job import LAUNCHERS
+from troupe.sweep.launcher import LAUNCHERS
 from troupe.sweep.options import Options
 
 from .documented_commands import Command, block_commands, inline_commands, troupe_words

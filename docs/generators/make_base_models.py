@@ -18,8 +18,8 @@ from troupe.evaluation.against_base import AgainstBase, Curve, Successes, agains
 from troupe.evaluation.statistics import holm
 from troupe.models.bases.base_models import FOLDER
 from troupe.setup.composition import choices
-from troupe.sweep.claims import LEVEL
 from troupe.sweep.tables import markdown
+from troupe.sweep.verdicts import LEVEL
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGE = RESULTS / "base_models.md"

@@ -17,14 +17,15 @@ from typing import Any
 from make_base_models import TEAM_HEADS, pass_at_256, team_of, teams
 from marked_section import with_section
 
-from troupe.sweep.claims import judge
 from troupe.sweep.figures import curves_figure, curves_of, svg
+from troupe.sweep.measures import READINGS
 from troupe.sweep.outcomes import with_readings
 from troupe.sweep.page import sweep_page
 from troupe.sweep.publication_results import TableResults
-from troupe.sweep.rows import READINGS, TableRow, aggregate
+from troupe.sweep.rows import TableRow, aggregate
 from troupe.sweep.summary import SweepSummary
 from troupe.sweep.tables import markdown, number, share
+from troupe.sweep.verdicts import judge
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGE = RESULTS.parent / "results.md"

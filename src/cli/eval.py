@@ -19,7 +19,8 @@ from ..errors import ConfigError, DiskFullError, LostEpisodesError
 from ..evaluation import records
 from ..evaluation.conditions import CUT, Condition, ConditionResult
 from ..evaluation.identity import evaluation_identity
-from ..evaluation.records import NOTHING_KEPT, EvaluationRecord, PartialEvaluation, file_name
+from ..evaluation.partial import NOTHING_KEPT, PartialEvaluation
+from ..evaluation.records import EvaluationRecord, file_name
 from ..evaluation.request import EvalRequest
 from ..evaluation.summary import episode_rows
 from ..evaluation.tables import benchmark_table, episode_progress, evaluation_table, show

@@ -14,7 +14,7 @@ from ..errors import ConfigError, visible
 from ..runs.files import RunDirectoryError
 from ..runs.index import readable_runs
 from ..setup.composition import register
-from ..sweep.job import launcher_of
+from ..sweep.launcher import launcher_of
 from ..sweep.options import Options
 
 if TYPE_CHECKING:

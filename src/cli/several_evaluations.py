@@ -15,7 +15,7 @@ from rich.console import Console
 from ..errors import ConfigError
 from ..setup.command_line import with_open_keys
 from ..setup.composition import configurations
-from ..sweep.job import ending_with
+from ..sweep.launcher import ending_with
 from ..sweep.outcomes import Outcomes
 from .eval import REFUSED, run
 

@@ -18,7 +18,7 @@ from ..rollout.policy_client import PromptError
 from ..runs.faults import DEFAULT_FAULTS, FaultSettings
 from .assignment import Assignment
 from .episodes import Actor, Earlier, EpisodeResult, PolicyActor, evaluate
-from .records import NOTHING_KEPT, PartialEvaluation, PlayedSample
+from .partial import NOTHING_KEPT, PartialEvaluation, PlayedSample
 from .request import EvalRequest, Temperature
 from .summary import lost_failures, summarise_samples
 

@@ -172,10 +172,11 @@ def _by_bfloat16(with_it: str, without: str) -> str:
 
 
 def _completions_at_once(tasks: object, k: object, team: Mapping[str, str]) -> int:
-    """``${completions_at_once:TASKS,K,TEAM}``: what a rollout can have under way, K of each agent and task, but at most
-    1,024.  What is no number is refused where it belongs.
+    """``${completions_at_once:TASKS,K,TEAM}``: what a rollout has under way, K of each agent and task, within 256 (for
+    trees and evaluations, which have more) and 1,024.  What is no number is refused where it belongs.
     """
-    return min(1024, math.prod(each for each in (tasks, k, len(team)) if isinstance(each, int) and each > 0))
+    counts = (each for each in (tasks, k, len(team)) if isinstance(each, int) and each > 0)
+    return max(256, min(1024, math.prod(counts)))
 
 
 @contextmanager

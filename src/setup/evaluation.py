@@ -27,7 +27,7 @@ from ..evaluation.assignment import (
     server_address,
 )
 from ..evaluation.conditions import Condition, ConditionResult, Played, condition_name, play_conditions, world_variants
-from ..evaluation.records import NOTHING_KEPT, PartialEvaluation
+from ..evaluation.partial import NOTHING_KEPT, PartialEvaluation
 from ..evaluation.request import Checkpoint, EvalRequest, check_source, requested
 from ..gateway.guard import KEY_ENV
 from ..rollout.chat_template import PREFILL

@@ -17,9 +17,9 @@ from matplotlib.figure import Figure
 
 from ..runs.directory import write_atomic
 from .cross_play import pairings
+from .measures import MEASURES, standardised
 from .outcomes import Curve, Outcomes, common_budgets, mean_over_seeds, value_at
 from .publication_results import TableResults
-from .rows import MEASURES, standardised
 from .summary import SweepSummary
 
 KINDS = ("svg", "pdf")

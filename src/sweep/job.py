@@ -1,14 +1,6 @@
 """One job of a sweep: a run is trained, or continued, unless there is one; then it is evaluated.
 
 The evaluations that a sweep makes of a finished run, besides the run's own.
-
-A launcher's worker ends when the sweep that started it is gone, however that ended.
-
-Hydra's launchers, which start the jobs of a sweep.
-
-Hydra's ``--multirun`` is not used for three reasons: it knows products of overrides only, and settings are not one (a
-single agent has another algorithm than a team); it would start a job, on a cluster wait in a queue, for every run that
-is already finished; and it ends with the first failed run's error, without a table.
 """
 
 from __future__ import annotations
@@ -16,25 +8,16 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
-import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
-from functools import cache
 from pathlib import Path
-from threading import Thread
 from types import TracebackType
 from typing import Any
 
-from hydra._internal.callbacks import Callbacks
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.plugins import Plugins
-from hydra.plugins.launcher import Launcher
-from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from ..errors import ConfigError, visible
@@ -50,43 +33,12 @@ from ..runs.index import best_match, readable_runs
 from ..runs.lock import HeldError
 from ..runs.run import RunReader
 from ..setup.assembly import build
-from ..setup.composition import configurations
 from ..setup.evaluation import TeamSource, build_conditions, run_conditions
 from ..setup.evaluation_actors import ActorFactory
 from ..setup.trust import Trust
+from .launcher import ending_with
 from .outcomes import Outcomes
 from .record import SweepRecord, error_file
-
-
-@contextmanager
-def ending_with(sweep: int, *, local: bool) -> Iterator[None]:
-    """A job of the process ``sweep``.  Where that is the parent of this one (``local``) and ends, this one is
-    interrupted as by SIGTERM: a run writes its checkpoint, and then the process ends, which would wait for ever for
-    another job.
-
-    A launcher for other machines has its own way.
-    """
-    worker = local and sweep != os.getpid()
-    if worker and os.getppid() != sweep:  # it ended while this one was starting
-        os._exit(1)
-    if worker:
-        _watch(sweep)
-    try:
-        yield
-    finally:
-        if worker and os.getppid() != sweep:
-            os._exit(1)
-
-
-@cache
-def _watch(sweep: int) -> None:
-    Thread(target=_await_end, args=(sweep,), name="parent", daemon=True).start()
-
-
-def _await_end(sweep: int) -> None:
-    while os.getppid() == sweep:
-        time.sleep(0.5)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def evaluate_swapped(run: RunReader, sweep: SweepRecord) -> None:
@@ -265,28 +217,3 @@ class FailureNote:
             message = " ".join(f"{type(error).__name__}: {error}".split())
             self.file.parent.mkdir(exist_ok=True)
             write_atomic(self.file, f"{message}\n\n{''.join(traceback.format_exception(error))}")
-
-
-LAUNCHERS = {"basic": "basic", "joblib": "joblib", "submitit": "submitit_slurm", "submitit_local": "submitit_local"}
-"""``launcher=`` to Hydra's name: one run after the other, several at once, on Slurm, and submitit without Slurm."""
-
-
-def launcher_of(
-    name: str,
-    folder: Path,
-    task: Callable[[DictConfig], object],
-    overrides: Sequence[str],
-    config_dir: str | None = None,
-) -> Launcher:
-    """The launcher ``name``, which calls ``task`` with the configuration of each job of the sweep in ``folder``.
-
-    ``overrides`` are those of Hydra itself; ``config_dir`` is the user's folder of configurations.  Raises
-    ``HydraException`` where an override is wrong.
-    """
-    own = [f"hydra/launcher={LAUNCHERS[name]}", f"hydra.sweep.dir='{folder}'", "hydra.sweep.subdir=."]
-    with configurations(config_dir, job_name="sweep"):
-        hydra = GlobalHydra.instance().hydra
-        assert hydra is not None  # `configurations` has set it
-        master = hydra.compose_config("train", [*own, *overrides], RunMode.MULTIRUN)
-        context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks())
-        return Plugins.instance().instantiate_launcher(context, task, master)

@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import pairwise
 from statistics import fmean
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..evaluation.statistics import DIFFERENCE, SHARE, Estimate, hierarchical_estimate
 from ..runs.run import RunReader
+from .measures import Axis
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,6 @@ def _crossed(by_seed: Sequence[Outcomes]) -> bool:
     return len({one.tasks for one in by_seed}) == 1
 
 
-Axis = Literal["completions", "tokens", "steps"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 
 

@@ -15,7 +15,6 @@ from ..runs.bounded import UnreadableError, read_text
 from ..runs.files import RunDirectoryError
 from ..runs.index import is_run, readable_runs
 from ..runs.tables import PlainTable
-from .claims import judge
 from .cross_play import matrices
 from .outcomes import with_readings
 from .page import READ, TESTED, WORDS, estimates_cells, needed
@@ -23,6 +22,7 @@ from .publication_results import TableResults
 from .record import SweepRecord
 from .rows import SweepJob, TableRow, aggregate
 from .tables import budgets_line, readings_cells, settings_cells, verdicts_cells
+from .verdicts import judge
 
 PLOTS = {"plot.svg": "Ours beside the paper's", "cross_play.svg": "Cross-play by regimes and seeds"}
 """The charts of a table, with their titles."""

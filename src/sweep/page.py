@@ -11,7 +11,6 @@ from typing import Any
 from scipy.stats import t
 
 from ..runs.directory import write_atomic
-from .claims import LEVEL, judge
 from .cross_play import csv_rows, matrices
 from .outcomes import with_readings
 from .publication_file import SILENT, TableFile, cross_name
@@ -38,6 +37,7 @@ from .tables import (
     verdicts_cells,
     without_empty,
 )
+from .verdicts import LEVEL, judge
 
 LEGEND = """Success on held-out tasks. One run: with its 95 % Wilson interval. A setting: the mean over seeds with the
 95 % interval of a hierarchical bootstrap over seeds and tasks; without an interval there is one seed, or the episodes

@@ -13,7 +13,7 @@ from pydantic import ConfigDict
 from ..errors import ConfigError, nearest
 from ..setup.instantiation import unknown_key
 from .claims import Claim, check_claims, check_known, claim_entries
-from .rows import MEASURES, METRICS
+from .measures import MEASURES, METRICS
 from .sweep_file import read_yaml, typed, with_base
 
 Scale = Literal["laptop", "smollm2", "paper"]

@@ -12,12 +12,14 @@ from typing import Any
 from ..runs.files import RunDirectoryError
 from ..runs.index import is_run
 from ..runs.run import RunReader
-from .claims import Claim, judge
+from .claims import Claim
+from .measures import MEASURES, measures_of
 from .plan import TablePlan
 from .publication_file import PlayedTeam, PublishedRow, Scale, TableFile
-from .rows import MEASURES, TableRow, estimated, measures_of
+from .rows import TableRow, estimated
 from .summary import lines_of, naming, read_summary
 from .teams import Cell, cells_of, team_rows
+from .verdicts import judge
 
 APPEARS, ABSENT, UNDECIDED, UNTESTED = "appears", "does not appear", "undecided", "not tested"
 VERDICTS = {"met": APPEARS, "not met": ABSENT}

@@ -21,7 +21,7 @@ from ..setup.command_line import parsed
 from ..setup.composition import all_choices, file_content
 from ..setup.instantiation import unknown_key
 from .claims import Claim, check_claims, claim_entries
-from .rows import METRICS, READINGS
+from .measures import METRICS, READINGS
 
 Content = TypeVar("Content")
 

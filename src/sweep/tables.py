@@ -9,8 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .measures import MEASURES, METRICS, READINGS
 from .outcomes import Budgets
-from .rows import MEASURES, METRICS, NESTED, READINGS, TableRow
+from .rows import NESTED, TableRow
 
 GROUP = ("setting", "variant")
 READ = "Read off the learning curves (validation tasks) at the largest budgets that all of these runs reach"

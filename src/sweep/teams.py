@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from ..runs.run import RunReader
+from .measures import METRICS
 from .outcomes import Outcomes, combined
 from .plan import EVALUATION, PartPlan
 from .publication_file import PLACES, PlayedTeam
-from .rows import METRICS, SweepJob, TableRow
+from .rows import SweepJob, TableRow
 from .summary import StoredRun, stored_cells
 
 Evaluate = Callable[[Sequence[Sequence[str]]], Generator[Outcomes]]

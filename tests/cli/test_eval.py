@@ -22,7 +22,8 @@ from troupe.cli.start import start
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.errors import ConfigError, LostEpisodesError
 from troupe.evaluation.comparison import comparisons
-from troupe.evaluation.records import EvaluationRecord, PartialEvaluation, PlayedSample
+from troupe.evaluation.partial import PartialEvaluation, PlayedSample
+from troupe.evaluation.records import EvaluationRecord
 from troupe.experience import Task
 from troupe.runs.files import FORMAT
 

@@ -319,7 +319,7 @@ def test_a_worker_whose_sweep_ended_before_its_job_begins_does_nothing() -> None
     worker = [
         "import os, time",
         "from pathlib import Path",
-        "from troupe.sweep.job import ending_with",
+        "from troupe.sweep.launcher import ending_with",
         "if os.fork():",
         "    os.wait()",
         "sweep = os.getppid()",

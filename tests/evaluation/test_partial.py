@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.evaluation.conditions import Condition, ConditionResult, Played, play_conditions
 from troupe.evaluation.episodes import EpisodeResult, PolicyActor
-from troupe.evaluation.records import NOTHING_KEPT, PartialEvaluation, PlayedSample
+from troupe.evaluation.partial import NOTHING_KEPT, PartialEvaluation, PlayedSample
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Sampling
 from troupe.rollout.engines.scripted import ScriptedEngine

@@ -82,7 +82,8 @@ def test_vllm_decodes_together_what_a_rollout_has_under_way() -> None:
     def rows(*words: str) -> set[int | None]:
         return {pool.engine_rows for pool in planned("engine=vllm", *words).pools}
 
-    assert rows("loop.tasks_per_iteration=6", "algorithm.sampler.k=4") == {6 * 4 * 2}
+    assert rows("loop.tasks_per_iteration=60", "algorithm.sampler.k=4") == {60 * 4 * 2}
+    assert rows("loop.tasks_per_iteration=6") == {256}
     assert rows("loop.tasks_per_iteration=600") == {1024}
     assert rows("engine.max_batch_rows=16") == {16}
 

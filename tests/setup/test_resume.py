@@ -25,6 +25,7 @@ from troupe.rollout.samplers.tree import TreeSampler
 from troupe.runs.files import RunDirectoryError
 from troupe.runs.lock import HeldError
 from troupe.setup.assembly import checked
+from troupe.setup.resume import check_equal
 
 from ..asked import rows, summary
 from ..worlds import slow_but
@@ -388,3 +389,10 @@ def test_a_run_that_fills_the_disk_says_so_and_goes_on_once_there_is_room(
     assert [file.name for file in (path / "checkpoints").glob("iteration_*")] == ["iteration_00002"]
     assert train.train(resume(path))["status"] == "finished"
     assert rows(path) == rows(straight)
+
+
+def test_a_key_on_one_side_alone_differs() -> None:
+    check_equal({"a": 1, "b": 2}, {"b": 2, "a": 1}, "")
+    for before, after in (({"a": 1}, {}), ({}, {"a": 1}), ({"a": None}, {})):
+        with pytest.raises(ConfigError, match=r"cannot change a \(.*'nothing'.*\)\. Do so"):
+            check_equal(before, after, "Do so")

@@ -7,11 +7,12 @@ import pytest
 
 from troupe.errors import ConfigError
 from troupe.sweep.cross_play import csv_rows, matrices
+from troupe.sweep.measures import COSTS, MEASURES, METRICS
 from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.page import table_page
 from troupe.sweep.publication_file import SILENT, PlayedTeam, TableFile, cross_name
 from troupe.sweep.publication_results import TableResults
-from troupe.sweep.rows import COSTS, MEASURES, METRICS, TableRow
+from troupe.sweep.rows import TableRow
 from troupe.sweep.teams import Cell, places_of
 
 SEEDS = (0, 1)

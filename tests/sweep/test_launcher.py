@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import DictConfig
 
-from troupe.sweep.job import LAUNCHERS, launcher_of
+from troupe.sweep.launcher import LAUNCHERS, launcher_of
 
 
 @pytest.fixture(autouse=True)

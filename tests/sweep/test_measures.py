@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from troupe.runs.run import RunReader
-from troupe.sweep.claims import Claim, judge
-from troupe.sweep.rows import MEASURES, measures_of, standardised
+from troupe.sweep.claims import Claim
+from troupe.sweep.measures import MEASURES, measures_of, standardised
+from troupe.sweep.verdicts import judge
 
 
 @pytest.fixture

@@ -14,11 +14,12 @@ import yaml
 from scipy import stats
 
 from troupe.runs.files import RunDirectoryError
+from troupe.sweep.measures import COSTS, MEASURES, METRICS
 from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.page import has_charts, needed, table_page, write_results
 from troupe.sweep.publication_file import TableFile
 from troupe.sweep.publication_results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults
-from troupe.sweep.rows import COSTS, MEASURES, METRICS, TableRow
+from troupe.sweep.rows import TableRow
 from troupe.sweep.tables import verdicts_cells
 from troupe.sweep.teams import Cell, team_rows
 

@@ -4,9 +4,11 @@ from typing import Any
 
 import pytest
 
-from troupe.sweep.claims import Claim, claim_entries, judge
+from troupe.sweep.claims import Claim, claim_entries
+from troupe.sweep.measures import METRICS
 from troupe.sweep.outcomes import Outcomes, Point
-from troupe.sweep.rows import METRICS, TableRow
+from troupe.sweep.rows import TableRow
+from troupe.sweep.verdicts import judge
 
 CLAIM: dict[str, Any] = {"claim": "a beats b", "setting": "a", "over": "b", "at_least": 0.05, "low_above": 0.0}
 

@@ -74,7 +74,7 @@ def distribution(logits: Tensor, sampling: SamplingTensors) -> Tensor:
     """Log-probabilities (B, V), nats, -inf where truncated, that the rows sample from; greedy rows are not special.
 
     The order is temperature, top-k, top-p.  ``logits`` (B, V) float32 or float64, finite.  Top-k keeps ties with the
-    k-th logit; top-p keeps the smallest set of most likely tokens whose mass reaches ``top_p``.
+    k-th logit; top-p keeps the smallest set of most likely tokens whose mass reaches ``top_p``, and ties with the last.
     """
     if sampling.temperature is not None:
         # The maximum is moved to 0 first: logits / 1e-30 would overflow to infinity, and inf - inf is no number.
@@ -93,14 +93,14 @@ def _nucleus(logits: Tensor, top_p: Tensor, count: int) -> Tensor:
     """``logits`` without those outside of the most likely tokens of mass ``top_p``, looked for among ``count``, and
     among all where those do not suffice: of 150,000 words few matter, and sorting all takes longer than a model's step.
     """
-    likeliest, order = logits.topk(count)
+    likeliest = logits.topk(count).values
     mass = (likeliest - logits.logsumexp(-1, keepdim=True)).exp()
     # A token stays if the tokens before it do not reach top_p yet; so the first one always stays.
-    outside = mass.cumsum(-1) - mass >= top_p
-    if count < logits.shape[-1] and not (outside[:, -1:] | (top_p == 1)).all():
+    inside = mass.cumsum(-1) - mass < top_p
+    if count < logits.shape[-1] and (inside[:, -1:] & (top_p < 1)).any():
         return _nucleus(logits, top_p, logits.shape[-1])
-    kept = torch.full_like(logits, float("-inf")).scatter_(1, order, likeliest.masked_fill(outside, float("-inf")))
-    return torch.where(top_p == 1, logits, kept)
+    least = likeliest.gather(1, inside.sum(-1, keepdim=True).clamp(min=1) - 1)
+    return logits.masked_fill((top_p < 1) & (logits < least), float("-inf"))
 
 
 def draw(logits: Tensor, sampling: SamplingTensors, uniform: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import torch
 import torch.distributed as dist
@@ -42,48 +43,54 @@ class Folder(AbstractContextManager["Folder"]):
 
     It has the first name that no running engine has: vLLM looks up what it has compiled by the model's path, too, and
     what a killed process has left is taken away.  Raises :class:`..base.EngineError` where its path is too long for
-    vLLM's sockets.
+    vLLM's sockets, and ``OSError`` where there is no room.
     """
 
     def __init__(self) -> None:
         parent = SHARED_MEMORY if os.access(SHARED_MEMORY, os.W_OK) else Path(tempfile.gettempdir())
         names = (parent / f"troupe-vllm-{os.getuid()}-{number}" for number in itertools.count())
-        self.path = next(path for path in names if self._taken(path))
-
-    def _taken(self, path: Path) -> bool:
-        if len(os.fsencode(path)) > FOLDER_BYTES:
-            raise EngineError(
-                f"{path}: a socket's path allows a folder of {FOLDER_BYTES} bytes; let TMPDIR name a shorter one"
-            )
-        try:
-            path.mkdir(mode=0o700, exist_ok=True)
-            self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        except OSError:  # another kind of thing, or another user's
-            return False
-        try:
-            if os.fstat(self._lock).st_uid == os.getuid():
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                if path.exists() and os.path.samestat(path.stat(), os.fstat(self._lock)):  # not removed meanwhile
-                    self._empty(path)
-                    return True
-        except BlockingIOError:  # another engine's
-            pass
-        os.close(self._lock)
-        return False
-
-    @staticmethod
-    def _empty(path: Path) -> None:
-        for each in path.iterdir():
-            shutil.rmtree(each) if each.is_dir() and not each.is_symlink() else each.unlink()
-
-    def cleanup(self) -> None:
-        """Remove it.  May be called twice."""
-        if self.path.exists():
-            shutil.rmtree(self.path)
-            os.close(self._lock)
+        self.path, lock = next((path, lock) for path in names if (lock := _taken(path)) is not None)
+        self.cleanup = finalize(self, _remove, self.path, lock)  # once, at the latest when the interpreter ends
 
     def __exit__(self, *_: object) -> None:
         self.cleanup()
+
+
+def _taken(path: Path) -> int | None:
+    """The lock on ``path``, now an empty folder; None where it is another engine's or user's, or no folder."""
+    if len(os.fsencode(path)) > FOLDER_BYTES:
+        raise EngineError(
+            f"{path}: a socket's path allows a folder of {FOLDER_BYTES} bytes; let TMPDIR name a shorter one"
+        )
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except (FileExistsError, NotADirectoryError, PermissionError):
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        own = os.fstat(lock)
+        if own.st_uid == os.getuid() and os.path.samestat(path.lstat(), own):
+            for each in path.iterdir():
+                _delete(each)
+            return lock
+    except (BlockingIOError, FileNotFoundError):  # another engine has it, or has just removed it
+        pass
+    os.close(lock)
+    return None
+
+
+def _remove(path: Path, lock: int) -> None:
+    _delete(path)
+    os.close(lock)
+
+
+def _delete(path: Path) -> None:
+    """Also while a process that ends deletes its own files in it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def unlink_shared(folder: Path) -> None:

@@ -63,6 +63,16 @@ def test_truncation_of_a_large_vocabulary_is_that_of_all_words_sorted():
         assert (sharpness[0] > 1) == (int((found[0] > 0).sum()) < LIKELIEST)
 
 
+def test_equal_words_stay_or_go_together_whatever_shares_the_batch():
+    """At the edge of a nucleus the order of equal logits decides nothing, and neither does a flat row beside."""
+    logits = torch.zeros(2, 3 * LIKELIEST)
+    logits[0, ::300] = 12.0  # 11 equal words with nearly all of the mass: five reach 0.4
+    ways = [Sampling(top_p=0.4), Sampling(top_p=0.99)]
+    alone = distribution(logits[:1], SamplingTensors.of(ways[:1], logits.shape[1], logits.device))
+    beside = distribution(logits, SamplingTensors.of(ways, logits.shape[1], logits.device))
+    assert torch.equal(alone[0], beside[0]) and int(alone.isfinite().sum()) == 11
+
+
 def test_a_tiny_temperature_is_nearly_greedy():
     logits = torch.tensor([[1e4, 2e4, -3e4]])
     tokens, logprobs = draw(

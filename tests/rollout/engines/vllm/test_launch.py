@@ -1,5 +1,6 @@
 """The folder and the environment of an engine's process."""
 
+import errno
 import os
 import socket
 import tempfile
@@ -73,8 +74,15 @@ def test_engines_after_each_other_have_one_folder_with_room_for_sockets(
     assert not list(short.iterdir())
     (first.path / "left" / "behind").mkdir(parents=True)  # by a process that was killed
     (first.path / "link").symlink_to(short)
+    first.cleanup()  # once only: the name may be another engine's by now
     with launch.Folder() as third:
         assert third.path == first.path and not list(third.path.iterdir())
+    monkeypatch.setattr(os, "open", lambda *_: (_ for _ in ()).throw(OSError(errno.EMFILE, "too many open files")))
+    with pytest.raises(OSError, match="too many open files"):
+        launch.Folder()
+    monkeypatch.undo()
+    monkeypatch.setattr(launch, "SHARED_MEMORY", short)
+    first.path.rmdir()
     first.path.symlink_to(elsewhere := short / "elsewhere")
     elsewhere.mkdir()
     with launch.Folder() as fourth:
