@@ -67,7 +67,7 @@ def load_policy(run: RunReader, name: str, checkpoint: Checkpoint, *, merged: bo
         return LoadedPolicy(*load_base(source.key, source.weights))
     model, tokenizer = load_base(source.key, source.base_model)
     adapted = load_adapter(model, source.weights)
-    return LoadedPolicy(adapted.merge_and_unload() if merged else adapted, tokenizer)
+    return LoadedPolicy(adapted.merge_and_unload().requires_grad_(True) if merged else adapted, tokenizer)
 
 
 log = logging.getLogger(__name__)

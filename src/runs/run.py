@@ -245,7 +245,10 @@ class RunReader:
     # ---- weights and later evaluations ------------------------------------------------------------------------------
 
     def checkpoint(self, name: str) -> Path:
-        """The folder of ``last``, ``best`` or ``iteration_NNNNN``, one folder per policy in it; it may not exist."""
+        """The folder of ``last``, ``best`` or ``iteration_NNNNN``, one folder per policy in it; it may not exist.
+
+        Untrained policies are in none: ``Run.policy(NAME, "base")`` has them.
+        """
         return self.path / CHECKPOINTS / name
 
     @property

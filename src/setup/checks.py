@@ -357,7 +357,7 @@ def check_tasks(
     ]
     for key, split, count in [*((key, split, 1) for key, split, _ in splits), *splits]:
         seed = 0 if split == "train" else settings.task_seed
-        said = notice(f"drawing {count} {split} task{'s' if count > 1 else ''}, which takes long in this world ...")
+        said = notice(f"drawing {count} {split} task{'s' if count > 1 else ''}, some seconds in this world ...")
         with said, nullcontext() if machine.starts else without_downloads():
             tasks = machine.ask(call, f"loop.{key}", source.tasks, split, count, seed) or []
         if split != "train":

@@ -267,7 +267,7 @@ def build_conditions(
         count = call("world", world.task_count, request.split) if request.tasks is None else request.tasks
         if not count:
             raise ConfigError(f"world: it has no {request.split} tasks")
-        with notice(f"drawing {count} {request.split} tasks, which takes long in this world ..."):
+        with notice(f"drawing {count} {request.split} tasks, some seconds in this world ..."):
             key = f"tasks={count}, split={request.split}"
             tasks = call(key, TaskSource(world).tasks, request.split, count, request.task_seed)
         for temperature in dict.fromkeys(request.temperature):
