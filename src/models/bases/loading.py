@@ -230,8 +230,8 @@ def _whole_model(path: str, **options: Any) -> Any:
 
 
 def load_adapter(model: PreTrainedModel, folder: str) -> PeftModel:
-    """The adapter in ``folder`` on ``model``, as peft loads it to be trained on.  Raises ``ValueError`` for what is no LoRA adapter with
-    its weights as safetensors."""
+    """The adapter in ``folder`` on ``model``, as peft loads it to be trained on.  Raises ``ValueError`` for what is no
+    LoRA adapter with its weights as safetensors."""
     _check_adapter(Path(folder))
     with without_peft_warnings(), reading():
         return PeftModel.from_pretrained(model, folder, is_trainable=True)
