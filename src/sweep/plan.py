@@ -287,18 +287,22 @@ def _jobs(
             raise ConfigError(f"setting {setting} ({' '.join(overrides)}): {one_line(error)}{cause}") from error
         composed.setdefault(key, (cfg, config))
         own, training = tuple(text for text in overrides if not text.startswith("hydra")), training_hash(config)
-        evaluation, most = evaluation_keys(config), _completions(config)
+        evaluation, most = evaluation_keys(config), most_completions(config)
         jobs.append(SweepJob(setting, variant, config["seed"], own, training, evaluation, most))
         configs[training] = config
     return jobs
 
 
-def _completions(config: Mapping[str, Any]) -> float:
-    """The completions of a run's training, at the most: every turn of every tree."""
+def most_completions(config: Mapping[str, Any]) -> float:
+    """The completions of a run's training, at the most: every turn of every tree, and where messages are paid by the
+    end of their turn, the answers of all who may follow in it.
+    """
     loop, sampler, turns = config["loop"], config["algorithm"]["sampler"], config["env"].get("horizon", 1)
     joint = sampler["_target_"].rpartition(".")[2].lower().startswith("joint")
     nodes = sum(sampler["k"] ** turn for turn in range(turns)) if joint else turns
-    most = float(loop["iterations"] * loop["tasks_per_iteration"] * nodes * sampler["k"] * len(config["team"]))
+    agents, followed = len(config["team"]), config["algorithm"].get("reward", {}).get("team", "own") != "own"
+    agents = agents * (agents + 1) // 2 if followed else agents
+    most = float(loop["iterations"] * loop["tasks_per_iteration"] * nodes * sampler["k"] * agents)
     return min(most, loop["completions"]) if loop["completions"] else most
 
 

@@ -14,6 +14,7 @@ from troupe.models.bases.loading import load_model
 from troupe.rollout.engines.vllm.engine import VllmEngine
 from troupe.setup.dry_run import Plan, by_device, plan
 from troupe.setup.parts import Parts, parts_of
+from troupe.sweep.plan import most_completions
 
 
 def composed(*overrides: str) -> tuple[Any, Parts]:
@@ -258,3 +259,18 @@ def test_a_frozen_base_is_in_bfloat16_and_its_adapters_are_not() -> None:
     assert (whole.memory.weights, half.memory.weights) == (4 * whole.parameters, 2 * frozen + 4 * half.trained)
     assert half.memory.activations == whole.memory.activations / 2
     assert half.memory.gradients == whole.memory.gradients
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["algorithm.reward.team=own"],
+        ["algorithm.reward.team=global"],
+        ["experiment=math_team_specialized", "algorithm.reward.team=global"],
+        ["algorithm=mas_grpo"],
+        ["experiment=code_collab_specialized", "env.horizon=2"],
+    ],
+)
+def test_a_sweep_plans_the_completions_of_a_dry_run(words: list[str]) -> None:
+    config, parts = composed(*words)
+    assert most_completions(config) == (run_plan := plan(parts)).completions * run_plan.iterations
