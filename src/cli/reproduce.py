@@ -115,7 +115,7 @@ def _train(plan: TablePlan, part: PartPlan, options: Options, jobs: int, say: Ca
 
 
 def _numbers(plan: TablePlan, part: PartPlan, missing: int) -> str:
-    count = len(part.record.jobs)
+    count = len({job.training for job in part.record.jobs})  # settings that are one run are one
     return f"{plan.table.name}, {part.name}: {count} runs, {count - missing} finished, {missing} to run"
 
 
