@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> None:
     options = parser.parse_args(arguments)
     try:
         ones, others = options.a.split(","), options.b.split(",")
-        (first, _), (second, _), *_ = map(locate, (ones[0], others[0], *ones[1:], *others[1:]))
+        (first, *_), (second, *_) = ([locate(place)[0] for place in places] for places in (ones, others))
         with loading():
             from rich.console import Console
 

@@ -74,8 +74,7 @@ class Callback:
 class Callbacks:
     """All callbacks of a run, by the name of their key under ``callbacks``, in the order of the configuration.
 
-    ``ranks`` are the processes of the run; all of them learn of an error, and which
-    callback the run is ``stopped_by``.
+    ``ranks`` are the processes of the run; all of them learn of an error, and which callback the run is ``stopped_by``.
     """
 
     def __init__(self, callbacks: Mapping[str, Callback], ranks: RanksLike) -> None:

@@ -251,7 +251,7 @@ def check_folders(overrides: Sequence[Override]) -> None:
 
 
 def file_content(name: str, search_path: Sequence[str]) -> dict[str, Any]:
-    """The keys of the file ``NAME.yaml``, one of :func:`.composition.all_choices`, without interpolation."""
+    """The keys of the file ``NAME.yaml``, one of :func:`all_choices`, without interpolation."""
     sources = _sources([OverridesParser.create().parse_override(word) for word in search_path])
     source = next(source for source in sources if source.is_config(name))
     content = OmegaConf.to_container(source.load_config(name).config, resolve=False)

@@ -271,7 +271,7 @@ class CheckpointFolder:
         """Write the checkpoint of ``state["iteration"]``, unless it is there, and make it the last.
 
         ``state["best_iteration"]`` (or None) names the best.  ``ranks`` are the processes that write: the first alone,
-        or all of them where policies are sharded.  Raises :class:`.checkpoint.CheckpointError`, naming the checkpoint
+        or all of them where policies are sharded.  Raises :class:`CheckpointError`, naming the checkpoint
         that is still there.
         """
         folder = self.at(state["iteration"])
@@ -310,7 +310,7 @@ class CheckpointFolder:
         """The state of ``last`` or of ``iteration_NNNNN``, after it and the one best by then were checked.  The state
         at :data:`START` is empty where no checkpoint was ever written: the run begins anew.
 
-        Raises :class:`.checkpoint.CheckpointError` with the file that is wrong, and with the newest other checkpoint
+        Raises :class:`CheckpointError` with the file that is wrong, and with the newest other checkpoint
         that can be continued from, or with what begins the run anew.
         """
         if name == START and not self.at(0).exists():

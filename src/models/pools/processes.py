@@ -143,7 +143,7 @@ GRACE_S = 30
 
 class RayProcesses:
     """``count`` actors, on as few nodes as have room for them, in each of which ``build`` makes an object; see
-    :class:`.processes.Processes`.
+    :class:`Processes`.
 
     Weights stay in the object store of the first actor's node, until an engine's actor asks for them.  Raises what
     ``build`` raised there, :class:`...cluster.actors.ClusterError`, and :class:`...cluster.actors.LostActorError`.
@@ -161,7 +161,7 @@ class RayProcesses:
             self._answer([(each, *common) for each in environments], "begin")
 
     def call(self, function: Callable[..., T], *arguments: Any) -> T:
-        """See :class:`.processes.Processes`."""
+        """See :class:`Processes`."""
         answer = self._call(function, *arguments)
         try:
             result: T = self.group.ray.get(answer)
@@ -170,7 +170,7 @@ class RayProcesses:
         return result
 
     def stored(self, function: Callable[..., Mapping[str, Tensor]], *arguments: Any) -> Mapping[str, Tensor]:
-        """See :class:`.processes.Processes`."""
+        """See :class:`Processes`."""
         return StoredWeights(self._call(partial(_packed, function), *arguments))
 
     def _lost(self) -> LostActorError:
@@ -205,7 +205,7 @@ class RayProcesses:
         return answers[0][0]
 
     def end(self) -> None:
-        """See :class:`.processes.Processes`."""
+        """See :class:`Processes`."""
         self.group.end()
 
 
@@ -230,7 +230,7 @@ class ProcessActor:
         return answered(work, ProcessError)
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Answer:
-        """See :meth:`.processes.Processes.call`."""
+        """See :meth:`Processes.call`."""
         return answered(partial(function, self.object, *arguments), ProcessError)
 
 

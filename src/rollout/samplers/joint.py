@@ -26,7 +26,7 @@ Growth = Literal["full", "best"]
 
 @dataclass(frozen=True)
 class JointSettings:
-    """Which joint actions are tried at a node, and which go on; see :class:`.joint.JointSampler`."""
+    """Which joint actions are tried at a node, and which go on; see :class:`JointSampler`."""
 
     k: int
     pairing: Pairing

@@ -220,7 +220,7 @@ class EngineActor:
 
 
 class RayReplicas(Replicas):
-    """Of engines in actors, each of which is replaced where it is lost (:class:`.engine.RayEngine`)."""
+    """Of engines in actors, each of which is replaced where it is lost (:class:`RayEngine`)."""
 
     def __init__(self, engines: Sequence[RayEngine], lockstep: bool) -> None:
         super().__init__(engines, lockstep)
