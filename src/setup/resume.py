@@ -23,8 +23,8 @@ FREE = (
     *FETCHING,
     *CACHE,
     "scale.max_cache_gib",
-    "engine.max_batch_rows",
-    "policies.*.engine.max_batch_rows",
+    *"engine.max_batch_rows engine.iterations".split(),
+    *"policies.*.engine.max_batch_rows policies.*.engine.iterations".split(),
 )
 """The keys that a continued run may change, with the keys below them; ``*`` stands for one name."""
 

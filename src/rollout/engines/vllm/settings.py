@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +31,9 @@ GIB = 1 << 30
 GRAPHS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 """Rows for which a GPU's decoding is recorded; a step of other numbers is filled up to the next."""
 
+WORTH_COMPILING = 10
+"""Iterations in which a CPU's compiled rollouts have saved what compiling took; ``docs/vllm/measured.md``."""
+
 
 @dataclass(frozen=True)
 class VllmSettings:
@@ -46,6 +51,7 @@ class VllmSettings:
     transfer: str = "auto"
     sleep: int = 0
     eager: bool | str = "auto"
+    iterations: Natural = 0
     tensor_parallel: Positive = 1
     data_parallel: Positive = 1
 
@@ -86,12 +92,14 @@ class VllmSettings:
         """vLLM's arguments for ``eager``.
 
         ``auto`` records a GPU's decoding as CUDA graphs and compiles nothing: of a small model's step nearly all are
-        launches, which graphs remove in seconds at the start; what compiling adds takes a minute.
+        launches, which graphs remove in seconds at the start; what compiling adds takes a minute.  On a CPU it compiles
+        for a run of :data:`WORTH_COMPILING` iterations or more, where there is a C++ compiler.
         """
         if self.eager != "auto":
             return {"enforce_eager": self.eager}
         if not gpu:
-            return {"enforce_eager": True}
+            compiler = shutil.which(os.environ.get("CXX", "g++"))
+            return {"enforce_eager": compiler is None or self.iterations < WORTH_COMPILING}
         rows = [*(count for count in GRAPHS if count < self.max_batch_rows), min(self.max_batch_rows, GRAPHS[-1])]
         return {
             "enforce_eager": False,

@@ -1,11 +1,14 @@
 """Settings that are refused before anything starts."""
 
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import PreTrainedTokenizerFast
 
 from troupe.rollout.engines.vllm.engine import VllmEngine
-from troupe.rollout.engines.vllm.settings import GIB, VllmSettings, buffer_width, check_cache
+from troupe.rollout.engines.vllm.settings import GIB, WORTH_COMPILING, VllmSettings, buffer_width, check_cache
 
 from .conftest import Build, adapted, install
 
@@ -118,5 +121,15 @@ def test_a_gpu_decodes_by_cuda_graphs_up_to_the_rows_of_a_batch() -> None:
         VllmSettings(max_batch_rows=4096).compilation(gpu=True)["compilation_config"]["cudagraph_capture_sizes"][-1]
         == 512
     )
-    assert VllmSettings().compilation(gpu=False) == {"enforce_eager": True}
     assert VllmSettings(eager=False).compilation(gpu=True) == {"enforce_eager": False}
+
+
+def test_a_cpu_compiles_for_a_run_that_is_long_enough(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def eager(iterations: int, choice: bool | str = "auto") -> bool:
+        return VllmSettings(iterations=iterations, eager=choice).compilation(gpu=False)["enforce_eager"]
+
+    assert eager(WORTH_COMPILING, True) and not eager(0, False)
+    monkeypatch.setenv("CXX", sys.executable)  # something that is there
+    assert [eager(n) for n in (0, WORTH_COMPILING - 1, WORTH_COMPILING)] == [True, True, False]
+    monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
+    assert eager(WORTH_COMPILING)
