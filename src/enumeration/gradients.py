@@ -85,6 +85,8 @@ class Update:
 
     def _gradient(self, samples: Sequence[tuple[float, Sample]]) -> Gradient:
         """The objective is linear in the weights, so that one call gives the expectation."""
+        if not samples:  # no outcome differs from another
+            return {}
         prompts = list(dict.fromkeys(sample.prompt_ids for _, sample in samples))
         places = torch.tensor([prompts.index(sample.prompt_ids) for _, sample in samples])
         texts = [_text(ids) for ids in prompts]
