@@ -14,6 +14,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from math import sqrt
 from statistics import fmean, pvariance
+from typing import NamedTuple
 
 from hydra import compose, initialize_config_module
 from hydra.utils import instantiate
@@ -37,6 +38,18 @@ K = 4
 TOLERANCE = 1.25
 """Fixed before the first run: the law holds where gain and prediction differ by no more than this factor, in every
 task, offset and coarser grouping."""
+
+
+class Row(NamedTuple):
+    """``eta``; what the ``law`` says; the ``gain`` that is, and that ``given`` the prompts; a cosine with the truth."""
+
+    offset: float
+    grouping: str
+    eta: float
+    law: float
+    gain: float
+    given: float
+    cosine: float
 
 
 class OffsetGame(Game):
@@ -73,10 +86,10 @@ def moments(draws: Sequence[Draw]) -> dict[Hashable, tuple[float, float]]:
     return {prompt: (one / n, max(0.0, two / n - (one / n) ** 2)) for prompt, (n, one, two) in sums.items()}
 
 
-def explained(draws: Sequence[Draw], credit: CreditRule) -> tuple[float, float]:
-    """(eta, candidates of a group, both means over groups): see above; within the groups that a rollout has."""
+def explained(draws: Sequence[Draw], credit: CreditRule) -> float:
+    """eta, see above, within the groups that a rollout has."""
     known = moments(draws)
-    between = within = size = groups_seen = 0.0
+    between = within = 0.0
     for chance, episodes in draws:
         groups: dict[Hashable, list[tuple[float, float]]] = defaultdict(list)
         for episode in episodes:
@@ -85,9 +98,7 @@ def explained(draws: Sequence[Draw], credit: CreditRule) -> tuple[float, float]:
         for group in groups.values():
             between += chance * len(group) * pvariance([mean for mean, _ in group])
             within += chance * sum(variance for _, variance in group)
-            size += chance * len(group)
-            groups_seen += chance
-    return between / (between + within), size / groups_seen
+    return between / (between + within)
 
 
 def ratios(update: Update, draws: Sequence[Draw]) -> tuple[float, float, Gradient]:
@@ -115,8 +126,7 @@ def cosine(one: Gradient, other: Gradient) -> float:
     return dot / sqrt(sum(v * v for v in one.values()) * sum(v * v for v in other.values()))
 
 
-def rows(normalise: bool) -> list[tuple[str, float, str, float, float, float, float]]:
-    """(Task, offset, grouping, eta, 1 / (1 - eta), gain, that the refined law predicts, cosine with the truth)."""
+def rows(normalise: bool) -> list[Row]:
     found = []
     algorithms = {title: algorithm(name, normalise) for title, name in GROUPINGS.items()}
     for task_id in EASE:
@@ -126,33 +136,61 @@ def rows(normalise: bool) -> list[tuple[str, float, str, float, float, float, fl
         unit = sqrt(fmean(variance for _, variance in moments(outcomes(sampler, Game(), task)).values()))
         for offset in OFFSETS:
             draws = outcomes(sampler, OffsetGame(offset * unit), task)
-            whole, best, _ = ratios(finest, draws)
+            best, best_given, _ = ratios(finest, draws)
             for title, (_, update) in algorithms.items():
-                eta, size = explained(draws, update.credit)
-                value, within, mean = ratios(update, draws)
-                law = 1 / (1 - eta)
-                found.append((task_id, offset, title, eta, law, law * (1 - 1 / K) / (1 - 1 / size), whole / value, best / within, cosine(mean, true)))
+                eta = explained(draws, update.credit)
+                whole, given, mean = ratios(update, draws)
+                gains = best / whole, best_given / given
+                found.append(Row(offset, title, eta, 1 / (1 - eta), *gains, cosine(mean, true)))
     return found
 
 
-def table(normalise: bool) -> tuple[str, float]:
-    """The table, means over the tasks, and the largest factor between gain and prediction."""
-    found = rows(normalise)
-    lines = ["| offset | grouping | eta | 1 / (1 - eta) | refined | gain | within | cosine |", "| --- " * 8 + "|"]
+def table(found: Sequence[Row]) -> str:
+    """Means over the tasks."""
+    head = "offset | grouping | eta | 1 / (1 - eta) | gain | gain, prompts given | cosine with the true gradient"
+    lines = [f"| {head} |", "| --- " * 7 + "|"]
     for offset in OFFSETS:
         for title in GROUPINGS:
-            some = [row for row in found if row[1:3] == (offset, title)]
-            means = (fmean(row[column] for row in some) for column in range(3, 9))
-            lines.append(f"| {offset:g} | {title} | {' | '.join(f'{value:.2f}' for value in means)} |")
-    worst = [max(max(row[6] / row[c], row[c] / row[6]) for row in found) for c in (4, 5)] + [max(max(row[7] / row[c], row[c] / row[7]) for row in found) for c in (4, 5)]
-    return "\n".join(lines), worst
+            some = [row[2:] for row in found if row[:2] == (offset, title)]
+            means = map(fmean, zip(*some, strict=True))
+            lines.append(f"| {offset:g} | {title} | {' | '.join(f'{mean:.2f}' for mean in means)} |")
+    return "\n".join(lines)
+
+
+def off(found: Sequence[Row]) -> float:
+    """The largest factor between gain and law."""
+    return max(max(row.gain / row.law, row.law / row.gain) for row in found)
 
 
 def main() -> None:
-    plain, worst = table(False)
-    normalised, worst_normalised = table(True)
-    print(plain, worst)
-    print(normalised, worst_normalised)
+    plain, normalised = rows(False), rows(True)
+    end = [row for row in plain if row[:2] == (OFFSETS[-1], "neither")]
+    law, gain, eta = (fmean(numbers) for numbers in zip(*((r.law, r.gain, r.eta) for r in end), strict=True))
+    print(
+        f"""\
+# What grouping by agent and turn is worth, exactly
+
+**The law gives the order and the direction, not the size.** Where two roles' rewards are on one scale, groups of one
+agent and turn gain nothing over one group per task. With an offset of {OFFSETS[-1]:g} standard deviations
+(eta {eta:.2f}) the gradient's signal-to-noise ratio is {gain:.1f} times as high, where 1 / (1 - eta) says {law:.1f}. The
+threshold, fixed before the first run, was that both differ by no more than a factor of {TOLERANCE:g}; they differ by up
+to {off(plain):.1f}, with normalised advantages {off(normalised):.1f}. Part of the noise is which prompts there are, and
+no grouping takes it away; the other part, with the prompts given, falls by more than the law says at high offsets.
+
+`python bench/grouping_law.py > docs/results/grouping_law.md` enumerates the game of two agents and two turns
+(`src/enumeration/game.py`), K = {K}; means over its two tasks. *Gain*: the ratio of AT-GRPO over that of the row's
+grouping. The offset, in standard deviations of a reward given its prompt, is the planner's for every message; the
+grouping alone varies. A message's reward is its own outcome (`reward.team=own`). After the first run eta was restricted
+to the prompts that meet in one group; before, it counted those of other rollouts, too.
+
+## Advantages: reward less the group's mean
+
+{table(plain)}
+
+## The same, divided by the group's standard deviation
+
+{table(normalised)}"""
+    )
 
 
 if __name__ == "__main__":
