@@ -172,7 +172,7 @@ def main() -> None:
 
 **The law gives the order and the direction, not the size.** Where two roles' rewards are on one scale, groups of one
 agent and turn gain nothing over one group per task. With an offset of {OFFSETS[-1]:g} standard deviations
-(eta {eta:.2f}) the gradient's signal-to-noise ratio is {gain:.1f} times as high, where 1 / (1 - eta) says {law:.1f}. The
+(eta {eta:.2f}) the gradient's signal-to-noise ratio is {gain:.1f} times as high; 1 / (1 - eta) says {law:.1f}. The
 threshold, fixed before the first run, was that both differ by no more than a factor of {TOLERANCE:g}; they differ by up
 to {off(plain):.1f}, with normalised advantages {off(normalised):.1f}. Part of the noise is which prompts there are, and
 no grouping takes it away; the other part, with the prompts given, falls by more than the law says at high offsets.
