@@ -23,14 +23,15 @@ from dataclasses import dataclass, field
 from random import Random
 
 from hydra import compose
-from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from troupe.cli.train import REFUSED
+from troupe.errors import ConfigError
 from troupe.runs.fingerprint import flat
 from troupe.setup.assembly import checked, plain
 from troupe.setup.command_line import check_overrides, parsed
@@ -114,7 +115,7 @@ def outcome(lines: CommandLines, groups: tuple[str, ...], words: list[str], full
         if full:
             check_overrides("train", [*groups, *words])
         OmegaConf.set_struct(config, True)
-        ConfigLoaderImpl._apply_overrides_to_config(parsed(words), config)
+        lay_over(config, parsed(words))
         if full:
             plan(checked(config)[0])
         else:
@@ -128,6 +129,21 @@ def outcome(lines: CommandLines, groups: tuple[str, ...], words: list[str], full
         place = traceback.extract_tb(error.__traceback__)[-1]
         raise AssertionError(f"{error!r:.300} at {place.filename}:{place.lineno}") from error
     return "accepted"
+
+
+def lay_over(config: DictConfig, overrides: list[Override]) -> None:
+    """Apply overrides of keys in their order, as Hydra does; raises :class:`ConfigError` with one that cannot be."""
+    for override in overrides:
+        above, _, last = (key := override.key_or_group).rpartition(".")
+        try:
+            if override.is_delete():
+                with open_dict(config):
+                    del (OmegaConf.select(config, above) if above else config)[last]
+            else:
+                add = override.is_add() or override.is_force_add()
+                OmegaConf.update(config, key, override.value(), merge=True, force_add=add)
+        except (OmegaConfBaseException, TypeError) as error:  # TypeError: there is nothing above it
+            raise ConfigError(f"{override.input_line}: {error}") from error
 
 
 def _with_dependents(word: str, config: DictConfig) -> list[str]:

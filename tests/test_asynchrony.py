@@ -113,7 +113,7 @@ async def plain(loop: TrainLoop) -> tuple[list[dict[str, Any]], list[torch.Tenso
             ["experiment=sokoban_lora", "env.horizon=2", "algorithm=mas_grpo", "algorithm.objective.importance_cap=2"],
             marks=pytest.mark.slow,
         ),
-        ["experiment=couplet_specialized"],
+        pytest.param(["experiment=couplet_specialized"], marks=pytest.mark.slow),
     ],
     ids=["at_grpo", "mas_grpo with adapters", "magrpo"],
 )

@@ -22,7 +22,7 @@ from troupe.sweep.options import Options
 
 from .documented_commands import Command, block_commands, inline_commands, troupe_words
 
-OF_THE_READER = {"algorithm=median", "env=relay", "env=meeting"}
+OF_THE_READER = {"algorithm=median", "engine=generate", "env=relay", "env=meeting"}
 """Choices of the examples in docs/, which the pages' own tests try."""
 
 COMMANDS_OF_PAGES = list(dict.fromkeys([*block_commands(), *inline_commands()]))

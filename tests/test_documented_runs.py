@@ -141,12 +141,16 @@ def troupe(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Troupe]:
     sums = [{"problem": f"What is {n} + {n}?", "answer": str(2 * n)} for n in range(600)]
     Dataset.from_list(sums).to_parquet(place / "polaris.parquet")
     (place / "mine").mkdir()
-    (place / "conf/algorithm").mkdir(parents=True)
-    page = (ROOT / "docs/add_an_algorithm.md").read_text()
-    rule, yaml = (re.search(rf"```{kind}\n(.*?)```", page, re.DOTALL) for kind in ("python", "yaml"))
-    assert rule and yaml
-    (place / "mine/median.py").write_text(rule[1])
-    (place / "conf/algorithm/median.yaml").write_text(yaml[1].replace("troupe.algorithms.credit.median", "mine.median"))
+    for page, module, config in (
+        ("add_an_algorithm", "median", "algorithm/median"),
+        ("add_an_engine", "engine", "engine/generate"),
+    ):
+        text = (ROOT / f"docs/{page}.md").read_text()
+        code, yaml = (re.search(rf"```{kind}\n(.*?)```", text, re.DOTALL) for kind in ("python", "yaml"))
+        assert code and yaml
+        (place / f"mine/{module}.py").write_text(code[1])
+        (place / "conf" / config).parent.mkdir(parents=True)
+        (place / f"conf/{config}.yaml").write_text(yaml[1].replace("troupe.algorithms.credit.median", "mine.median"))
     with troupe.process:
         yield troupe
         assert troupe.process.stdin

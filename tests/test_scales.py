@@ -249,8 +249,16 @@ def test_a_stray_key_of_a_scale_is_refused(composed: Composed) -> None:
         ),
         (["experiment=math_lora", "scale=paper_1_7b"], ("1,755,440,128", "34,865,152", "2 optimizer steps")),
         # 30 layers of 16 * (2 * 1152 + 2 * 768 + 3 * 2112), for two policies.
-        (["experiment=math_lora", "scale=smollm2", "scale.base=smollm2"], ("144,283,968", "9,768,960", "engine")),
-        (["experiment=math_specialized", "scale=smollm2"], ("134,515,008", "smollm2_q4", "at most 96 completions")),
+        pytest.param(
+            ["experiment=math_lora", "scale=smollm2", "scale.base=smollm2"],
+            ("144,283,968", "9,768,960", "engine"),
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            ["experiment=math_specialized", "scale=smollm2"],
+            ("134,515,008", "smollm2_q4", "at most 96 completions"),
+            marks=pytest.mark.slow,
+        ),
         (["experiment=writing_lora", "scale=smollm2"], ("144,283,968", "9,768,960", "at most 64 completions of 3,072")),
         # Of each of two agents K + K^2 completions; their weights, 3,085,938,688 numbers each.
         (
@@ -261,7 +269,11 @@ def test_a_stray_key_of_a_scale_is_refused(composed: Composed) -> None:
             ["experiment=writing_specialized", "scale=paper_magrpo"],
             ("1,720,574,976", "Qwen/Qwen3-1.7B", "at most 8 completions", "2000 iterations"),
         ),
-        (["experiment=code_single", "scale=paper_1_7b"], ("1,720,574,976", "at most 512 completions")),
+        pytest.param(
+            ["experiment=code_single", "scale=paper_1_7b"],
+            ("1,720,574,976", "at most 512 completions"),
+            marks=pytest.mark.slow,
+        ),
         (
             ["experiment=search_shared", "scale=paper_1_7b"],
             ("1,720,574,976", "env.index=search_index: there is no index"),

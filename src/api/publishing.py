@@ -1,6 +1,5 @@
-"""A trained team as a repository of the Hugging Face hub: weights, tokenizers, and a model card.
-
-The policies of a run as transformers models.
+"""A trained team as a repository of the Hugging Face hub: its policies as transformers models, with tokenizers and a
+model card.
 """
 
 from __future__ import annotations

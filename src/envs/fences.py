@@ -1,7 +1,4 @@
-"""The fenced blocks of a message in Markdown.
-
-Thoughts of models that reason before they speak.
-"""
+"""The fenced blocks of a message in Markdown, and the message without the thoughts of a model that reasons first."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Turn taking: worlds whose agents act one after the other in a fixed order, or at the same time.
-
-In which order two agents write the parts of one work: MAGRPO's (arXiv 2508.04652), and those of its baselines.
+"""Turn taking: worlds whose agents act one after the other in a fixed order, or at the same time; and the orders in
+which two agents write the parts of one work, MAGRPO's (arXiv 2508.04652) and those of its baselines.
 """
 
 from __future__ import annotations

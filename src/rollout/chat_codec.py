@@ -1,6 +1,5 @@
-"""Chat messages as token ids, for policies whose tokenizer is unknown.
-
-The control texts of known chat templates, for policies whose tokenizer is on a server.
+"""Chat messages as token ids, and the control texts of known chat templates, for policies whose tokenizer is on a
+server.
 """
 
 from __future__ import annotations

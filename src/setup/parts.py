@@ -1,7 +1,5 @@
-"""The objects of a run that need no model.
-
-Settings that cannot go together, of staleness, of Ray and of several parts of a run; training and a dry run ask the
-same.
+"""The objects of a run that need no model, and the settings of them that cannot go together: training and a dry run ask
+the same.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The sections of a run's configuration as dataclasses, whose fields are the known keys.
-
-The engine of each policy: the run's, or its own.
+"""The sections of a run's configuration as dataclasses, whose fields are the known keys; and the engine of each policy,
+the run's or its own.
 """
 
 from __future__ import annotations

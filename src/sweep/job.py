@@ -1,6 +1,5 @@
-"""One job of a sweep: a run is trained, or continued, unless there is one; then it is evaluated.
-
-The evaluations that a sweep makes of a finished run, besides the run's own.
+"""One job of a sweep: a run is trained, or continued, unless there is one; then it is evaluated, by the sweep's
+evaluations besides its own.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from functools import cache
 from pathlib import Path
 from threading import Thread
 
-from hydra._internal.callbacks import Callbacks
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.plugins import Plugins
+from hydra.experimental.callback import Callback
 from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode
 from omegaconf import DictConfig
@@ -43,10 +43,9 @@ def launcher_of(
     """
     own = [f"hydra/launcher={LAUNCHERS[name]}", f"hydra.sweep.dir='{folder}'", "hydra.sweep.subdir=."]
     with configurations(config_dir, job_name="sweep"):
-        hydra = GlobalHydra.instance().hydra
-        assert hydra is not None  # `configurations` has set it
-        master = hydra.compose_config("train", [*own, *overrides], RunMode.MULTIRUN)
-        context = HydraContext(config_loader=hydra.config_loader, callbacks=Callbacks())
+        loader = GlobalHydra.instance().config_loader()
+        master = loader.load_configuration("train", [*own, *overrides], RunMode.MULTIRUN)
+        context = HydraContext(loader, callbacks=Callback())  # type: ignore[arg-type]  # none: each of its calls is empty
         return Plugins.instance().instantiate_launcher(context, task, master)
 
 

@@ -1,6 +1,5 @@
-"""Results by task: of an evaluation, packed for files, and their means over seeds.
-
-The learning curve of a run, and what is read off it at equal budgets.
+"""Results by task, of an evaluation, packed for files, and their means over seeds; and the learning curve of a run,
+read off at equal budgets.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The plan of a sweep in ``sweep.json``, and the runs that answer it.
-
-What the missing runs of sweeps and tables will cost, by what earlier runs have cost.
+"""The plan of a sweep in ``sweep.json``, the runs that answer it, and what the missing ones will cost, by what earlier
+runs have cost.
 """
 
 from __future__ import annotations

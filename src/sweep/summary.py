@@ -1,6 +1,5 @@
-"""What the tables of a sweep are made of, as one file that is small enough to be committed.
-
-Runs whose directories are gone: rows of committed summaries that answer the jobs of a plan.
+"""What the tables of a sweep are made of, as one file that is small enough to be committed; its rows answer the jobs of
+a plan whose run directories are gone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The yaml of a sweep, ``configs/sweep/NAME.yaml``, read and checked before anything heavy is imported.
-
-The yaml of a sweep or a table: plain data, and the dataclass that it describes.
+"""The yaml of a sweep or a table, ``configs/sweep/NAME.yaml``: a dataclass, read and checked before anything heavy is
+imported.
 """
 
 from __future__ import annotations

@@ -5,9 +5,10 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
+import torch
 
 from troupe.cluster import actors
-from troupe.cluster.actors import ActorGroup, ClusterError, LostActorError, RemoteActor, connected
+from troupe.cluster.actors import ActorGroup, ClusterError, LostActorError, RemoteActor, connected, packed, unpacked
 from troupe.cluster.execution import Execution, Resources
 
 
@@ -165,3 +166,18 @@ def test_a_caller_that_gives_up_leaves_no_actor_without_its_weights(groups: list
 
     assert asyncio.run(main()) == "play"
     assert groups[1].actor.calls == ["begin", "load", "play"]  # type: ignore[attr-defined]
+
+
+# ---- weights as arrays for Ray's object store ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_weights_keep_every_bit(dtype: torch.dtype) -> None:
+    weights = {"a": torch.randn(3, 4).to(dtype), "b": torch.randn(4, 6).to(dtype).T, "c": torch.randn(()).to(dtype)}
+    arrays = packed(weights)
+    for array, _ in arrays.values():
+        array.flags.writeable = False  # as Ray gives them back
+    again = unpacked(arrays)
+    assert again.keys() == weights.keys()
+    for key, value in weights.items():
+        assert again[key].dtype == dtype and torch.equal(again[key], value)

@@ -51,3 +51,23 @@ def test_the_program_of_a_message(text: str, program: str | None) -> None:
 @pytest.mark.parametrize("program", ["x = 1", "x = '''\n```\n'''", "x = '''\n`````python\n'''", "# ```", "", "`"])
 def test_what_is_put_into_a_fence_comes_back(program: str) -> None:
     assert last_program(in_fence(program, "python")) == program
+
+
+# ---- thoughts are no part of a message -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        ("a", "a"),
+        ("<think>a</think>b", "b"),
+        ("a</think>b", "b"),  # the prompt opened the thoughts
+        ("<think>a</think>b<think>c</think>d", "d"),
+        ("<think>a", ""),
+        ("a</think>b<think>c", "b"),
+        ("<think></think>", ""),
+        ("", ""),
+    ],
+)
+def test_what_is_spoken(message: str, text: str) -> None:
+    assert spoken(message) == text

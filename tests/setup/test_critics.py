@@ -59,7 +59,10 @@ def test_who_has_a_critic(parts: Callable[..., Parts], overrides: list[str], cri
     ("overrides", "message"),
     [
         (["algorithm=maac", "~algorithm.critic"], r"algorithm\.critic is missing: .*\(Maac\) needs values"),
-        (["algorithm=grpo", "+algorithm/parts@algorithm.critic=critic"], r"algorithm\.critic has no effect"),
+        (
+            ["algorithm=grpo", "+algorithm.critic={base: null, optimizer: {_target_: torch.optim.AdamW, lr: 0.1}}"],
+            r"algorithm\.critic has no effect",
+        ),
         (["algorithm=iac", "algorithm.sampler.resample=1"], r"sampler\.resample=1 has no effect"),
         (["algorithm=maac", "strategy=ddp"], "a critic learns in one process so far"),
         (["algorithm=reinforce_pp", "algorithm.objective.kl=0.1", "strategy=fsdp2"], "the reference cannot be sharded"),

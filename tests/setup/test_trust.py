@@ -391,7 +391,7 @@ class Touch:
         return os.system, (f"touch {self.canary}",)
 
 
-@pytest.mark.parametrize("name", ["plan/training.pt", "rng.pt", "state.json"])
+@pytest.mark.parametrize("name", ["plan/training.pt", pytest.param("rng.pt", marks=pytest.mark.slow), "state.json"])
 def test_states_of_a_continued_run_are_no_pickles(hostile: Callable[[Change], Path], canary: Path, name: str) -> None:
     path = hostile(lambda config: None)
     checkpoint = path / "checkpoints" / "iteration_00000"

@@ -7,11 +7,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ...experience import Episode, Node, Weighting
-from .base import CreditRule, Share
-from .chains import nodes_by_step, turn_ends
+from .base import CreditRule, Share, nodes_by_step, turn_ends, whiten
 from .checks import CreditError, check_weight
 from .grpo import episode_return
-from .whitening import whiten
 
 
 def gae(rewards: Sequence[float], values: Sequence[float], gamma: float, gae_lambda: float) -> list[float]:

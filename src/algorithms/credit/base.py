@@ -1,4 +1,5 @@
-"""Credit rules: groups of values, and an advantage for each value.  Group-relative advantages.
+"""Credit rules: groups of values, and an advantage for each value.  Group-relative advantages, those normalised over an
+iteration, and the steps of a chain.
 
 To read AT-GRPO's: :class:`.at_grpo.AtGrpo` is a :class:`GroupRelative` whose groups are the K candidates of one (task,
 agent, turn), and whose values are their rewards.
@@ -9,6 +10,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
 from statistics import fmean, stdev
 from typing import Any, Literal, get_args
 
@@ -185,3 +188,57 @@ def group_scale(values: Sequence[float], baseline: Baseline, normalise: bool, st
     """What a value less the group's mean (of ``max``: less its maximum) is divided by; of two values at least."""
     scale = stdev(values) + std_floor if normalise else 1.0
     return scale * (len(values) - 1) / len(values) if baseline == "leave_one_out" else scale
+
+
+def whiten(candidates: Sequence[Candidate], lengths: Sequence[int], floor: float, *, shift: bool = True) -> None:
+    """Scale the advantages of ``candidates`` over their tokens, each policy's by themselves.
+
+    A <- (A - mean A) / (std A + ``floor``), each candidate counted ``lengths`` times; the biased std.  Without
+    ``shift``, A <- A / (root of mean A^2 + ``floor``): for advantages that a group baseline has centred, 0 stays 0.
+    Where a candidate has ``penalties``, each of its tokens has an advantage of its own, A less the penalty, and counts
+    once.
+
+    Where a policy's advantages are all equal, they are exactly 0.
+    """
+    by_policy: dict[str, list[tuple[Candidate, int]]] = {}
+    for candidate, length in zip(candidates, lengths, strict=True):
+        by_policy.setdefault(candidate.completion.policy, []).append((candidate, length))
+    for pairs in by_policy.values():
+        values = [value for candidate, length in pairs for value in _counted(candidate, length)]
+        mean, scale = _statistics(values, floor, shift)
+        for candidate, _ in pairs:
+            candidate.advantage = ((candidate.advantage or 0.0) - mean) / scale if scale else 0.0
+            candidate.penalties = tuple(penalty / scale if scale else 0.0 for penalty in candidate.penalties)
+
+
+def _counted(candidate: Candidate, length: int) -> list[tuple[float, int]]:
+    """(Advantage, how often it counts)."""
+    advantage = candidate.advantage or 0.0
+    if candidate.penalties:
+        return [(advantage - penalty, 1) for penalty in candidate.penalties]
+    return [(advantage, length)]
+
+
+def _statistics(values: Sequence[tuple[float, int]], floor: float, shift: bool) -> tuple[float, float]:
+    """The mean that is taken off, and the divisor; see :func:`whiten`.  0: every advantage becomes 0."""
+    total = sum(n for _, n in values)
+    if len({a for a, _ in values}) <= 1 or not total:
+        return 0.0, 0.0
+    mean = sum(n * a for a, n in values) / total if shift else 0.0
+    return mean, sqrt(sum(n * (a - mean) ** 2 for a, n in values) / total) + floor
+
+
+def nodes_by_step(episode: Episode) -> list[list[Node]]:
+    """The nodes of each step of a chain: of the agents that act at once."""
+    return [[episode.nodes[node] for node, _ in edge.members.values()] for edge in episode.edges]
+
+
+def turn_ends(steps: Sequence[Sequence[Node]]) -> list[bool]:
+    """Whether each of a chain's ``steps``, which are not empty, ends its turn: the last one, and those after which the
+    turn is higher.  An episode's return has the team rewards of these steps.
+
+    A lower turn does not end one: in a workflow the turn is the number of the agent's earlier calls, which falls where
+    the next agent has called less.
+    """
+    turns = [nodes[0].turn for nodes in steps]
+    return [*(later > turn for turn, later in pairwise(turns)), True]

@@ -7,9 +7,8 @@ from math import isclose
 
 from ...experience import Candidate, Episode, Weighting
 from .at_grpo import AtGrpo
-from .base import Share
+from .base import Share, whiten
 from .checks import CreditError
-from .whitening import whiten
 
 COMPONENTS = ("team", "local", "overlong")
 
@@ -17,7 +16,7 @@ COMPONENTS = ("team", "local", "overlong")
 class Gdpo(AtGrpo):
     """A = sum over components c of w_c (r_c - mean r_c) / (std r_c + ``std_floor``), in AT-GRPO's groups; then, with
     ``batch=true``, A <- (A - mean A) / (std A + ``std_floor``) over the policy's candidates in the iteration (equations
-    4 to 6; the mean, which is 0, is not computed: see :func:`.whitening.whiten`).
+    4 to 6; the mean, which is 0, is not computed: see :func:`.base.whiten`).
 
     The components are the terms of the sampler's mix: what ``alpha`` weighs (``team``), the ``local`` reward, a
     message's own outcome with it where that is paid, and the ``overlong`` penalty.  Normalisation would cancel a factor

@@ -6,8 +6,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any, Literal, get_args
 
 from ...experience import Episode
-from .base import Share
-from .chains import nodes_by_step, turn_ends
+from .base import Share, nodes_by_step, turn_ends
 from .grpo import Grpo, episode_return
 
 Anchor = Literal["view", "prompt"]
@@ -24,7 +23,7 @@ class Gigpo(Grpo):
 
     R of a message at turn t: the sum over turns u >= t of gamma^(u - t) * (own_u + alpha * team_u), where own_u is the
     agent's own reward of turn u (local, length) and team_u the team's.  ``alpha`` is the sampler's.  Turns are counted
-    by their ends (:func:`.chains.turn_ends`), which is the world's count where that never falls.
+    by their ends (:func:`.base.turn_ends`), which is the world's count where that never falls.
     ``normalise=false`` leaves both divisions out (the paper's F_norm = 1).
     """
 

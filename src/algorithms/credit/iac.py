@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...experience import Episode, Node
 from .actor_critic import ActorCritic, CriticInput, CriticStep
-from .chains import nodes_by_step
+from .base import nodes_by_step
 
 
 class Iac(ActorCritic):

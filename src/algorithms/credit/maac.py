@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...experience import Episode
 from .actor_critic import TEAM, ActorCritic, CriticInput, CriticStep
-from .chains import nodes_by_step
+from .base import nodes_by_step
 
 
 class Maac(ActorCritic):

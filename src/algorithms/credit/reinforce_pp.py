@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ...experience import Candidate, Episode, Weighting
-from .base import Baseline
+from .base import Baseline, whiten
 from .checks import CreditError
 from .grpo import Grpo
-from .whitening import whiten
 
 
 class ReinforcePP(Grpo):

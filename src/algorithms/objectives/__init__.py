@@ -1,7 +1,5 @@
 """Objectives: tensors to a loss."""
 
-from .base import ClippedObjective, Objective, ObjectiveOutput
-from .cispo import Cispo
-from .policy_gradient import PolicyGradient
+from .base import Cispo, ClippedObjective, Objective, ObjectiveOutput, PolicyGradient
 
 __all__ = ["Cispo", "ClippedObjective", "Objective", "ObjectiveOutput", "PolicyGradient"]

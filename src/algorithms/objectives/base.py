@@ -1,7 +1,7 @@
 """The policy-gradient objectives: a surrogate per token, its aggregation, corrections and regularisers.
 
 :class:`Objective` holds what all of them share; :class:`ClippedObjective` is the surrogate of PPO, GRPO, AT-GRPO, DAPO
-and GSPO.
+and GSPO, :class:`PolicyGradient` that of REINFORCE, RLOO and MAGRPO, :class:`Cispo` has clipped token weights.
 """
 
 from __future__ import annotations
@@ -245,6 +245,42 @@ class ClippedObjective(Objective):
             clipped = clipped | (gain < least)
             gain = torch.maximum(gain, least)
         return gain, clipped
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyGradient(Objective):
+    """g_bt = A_b log pi_bt: REINFORCE, with neither ratio nor clipping; on the sequence sum it is MAGRPO's and RLOO's
+    (arXiv 2508.04652, equation 2; arXiv 2402.14740, equation 7).
+
+    It is meant for one optimizer step per iteration: nothing corrects for the steps before.
+    """
+
+    def surrogate(self, log_ratio: Tensor, logprobs: Tensor, advantages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        return advantages * logprobs, torch.zeros_like(mask)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cispo(Objective):
+    """g_bt = sg(clip(rho_bt, ratio_floor, ratio_cap)) A_b log pi_bt, where sg stops the gradient: the weight of a token
+    is clipped, never its gradient (CISPO, MiniMax-M1, arXiv 2506.13585, equations 4 and 5; its runs have no lower
+    bound).
+    """
+
+    ratio_cap: float = 5.0
+    ratio_floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.ratio_floor < 1 <= self.ratio_cap:
+            raise ValueError(
+                "algorithm.objective: ratio_floor must be in [0, 1) and ratio_cap at least 1, got "
+                f"{self.ratio_floor} and {self.ratio_cap}"
+            )
+
+    def surrogate(self, log_ratio: Tensor, logprobs: Tensor, advantages: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+        ratio = log_ratio.exp().detach()
+        limited = ratio.clamp(self.ratio_floor, self.ratio_cap)
+        return limited * advantages * logprobs, limited != ratio
 
 
 def _k3(distance: Tensor) -> Tensor:

@@ -1,6 +1,5 @@
-"""Items of several data sets as tasks in disjoint splits.
-
-From a row of a data set to an item: the part that every family of worlds writes for itself.
+"""Items of several data sets as tasks in disjoint splits, and what each family of worlds writes for itself: from a row
+of a data set to an item.
 """
 
 from __future__ import annotations

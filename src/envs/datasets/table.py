@@ -1,6 +1,5 @@
-"""Rows of a file or of a data set on the hub; the columns that are read are checked.
-
-Files behind URLs and on the hub: no larger than :data:`MOST_BYTES`, whatever a server says of their size.
+"""Rows of a file, of a URL or of a data set on the hub: columns are checked, and no file is larger than
+:data:`MOST_BYTES`, whatever a server says of its size.
 """
 
 from __future__ import annotations

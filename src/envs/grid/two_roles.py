@@ -27,7 +27,7 @@ from ..base import StepResult
 from ..execution import Executor
 from ..judging import guarded
 from ..setting_checks import check_choice, check_fraction
-from ..task_sampling import sample_tasks
+from ..splits import sample_tasks
 from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import TurnTakingWorld, chat
 from . import prompts

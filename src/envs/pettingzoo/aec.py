@@ -1,6 +1,5 @@
-"""A world as an environment of PettingZoo (https://pettingzoo.farama.org/api/aec/).
-
-An event loop in a thread of its own, for interfaces that are not asynchronous.
+"""A world as an environment of PettingZoo (https://pettingzoo.farama.org/api/aec/), whose interface is not
+asynchronous: an event loop in a thread of its own plays it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Whether a base model can be loaded, answered in seconds: libraries would try for a minute.
-
-The shapes of known base models that are not shipped, so that a dry run needs neither weights nor network.
+"""Whether a base model can be loaded, answered in seconds (libraries would try for a minute); and the shapes of known
+ones, so that a dry run needs neither weights nor network.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""Models, tokenizers and trained policies from disk or the hub.
-
-Files of models and states, whoever wrote them: one kind of error, and no more memory than their size.
+"""Models, tokenizers and trained policies from disk or the hub; their files, whoever wrote them, raise one kind of
+error and take no more memory than their size.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""PolicyModule: the LightningModule of one pool.  From a micro-batch to log-probabilities and a loss.
-
-RMS norms in the precision of their input.
+"""PolicyModule, the LightningModule of one pool: from a micro-batch to log-probabilities and a loss, with RMS norms in
+the precision of their input.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Processes of this machine with a part of the run each: a pool, say.
-
-Ray actors with a part of the run each: a pool or a critic.
-"""
+"""A part of the run, such as a pool or a critic, in processes of this machine or in actors of Ray."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The interface of engines: token ids in, token ids out.
-
-Counters of engines: retries, restarts, prices, whatever a run reports of its engines.
-"""
+"""The interface of engines, token ids in and token ids out, and their counters: whatever a run reports of them."""
 
 from __future__ import annotations
 

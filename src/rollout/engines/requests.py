@@ -1,6 +1,5 @@
-"""What every engine does with a request: check it, sort it, and await its completions until its deadline.
-
-Seeds that depend on what is sampled, never on when or where.
+"""What every engine does with a request: check it, sort it, and await its completions until its deadline; and seeds
+that depend on what is sampled, never on when or where.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""New weights into a model, strictly.
-
-The files that a model's weights were read from, which an engine's process may read itself.
+"""New weights into a model, strictly; and the files that a model's weights were read from, which an engine's process
+may read itself.
 """
 
 from __future__ import annotations

@@ -1,6 +1,5 @@
-"""The joint sampler: joint actions of a team and what each leads to (MAGRPO, arXiv 2508.04652).
-
-How a tree of joint actions is built, and how it becomes an episode.
+"""The joint sampler (MAGRPO, arXiv 2508.04652): joint actions of a team and what each leads to, as a tree that becomes
+an episode.
 """
 
 from __future__ import annotations

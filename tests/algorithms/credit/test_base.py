@@ -1,7 +1,9 @@
-"""Credit rules: what each must give and declare, group-relative advantages by hand, and what changes nothing."""
+"""Credit rules: what each must give and declare, group-relative advantages by hand, those normalised over an iteration,
+and what changes nothing."""
 
 import logging
 from collections.abc import Callable, Hashable, Sequence
+from math import sqrt
 from random import Random
 from typing import Any
 
@@ -10,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from troupe.algorithms.credit.at_grpo import AtGrpo
-from troupe.algorithms.credit.base import Baseline, CreditRule, group_advantages
+from troupe.algorithms.credit.base import Baseline, CreditRule, group_advantages, whiten
 from troupe.algorithms.credit.checks import CreditError
 from troupe.algorithms.credit.dr_mas import DrMas
 from troupe.algorithms.credit.gigpo import Gigpo
 from troupe.algorithms.credit.grpo import Grpo, MasGrpo
 from troupe.algorithms.credit.reinforce_pp import ReinforcePP
-from troupe.experience import Episode, Node
+from troupe.experience import Candidate, Completion, Episode, Node
 
 Chain = Callable[..., Episode]
 Tree = Callable[..., Episode]
@@ -224,3 +226,46 @@ def test_live_tasks_have_groups_that_differ(chain: Chain) -> None:
     episodes = [chain(v, ["solo"], task=t, sample=i) for t in "abc" for i, v in enumerate([1, 0 if t == "b" else 1])]
     assert Grpo().live(episodes) == {"b"}
     assert Grpo(baseline="none", normalise=False).live(episodes) == {"a", "b", "c"}
+
+
+# ---- normalised over an iteration, each policy by itself -----------------------------------------------------------
+
+
+def advantaged(advantage: float, policy: str = "policy") -> Candidate:
+    return Candidate(Completion((1,), (-0.5,), "U", "stop", policy, 0), 0.0, 0.0, 0.0, advantage=advantage)
+
+
+def test_whitening_counts_tokens() -> None:
+    # Tokens: 2 two times, -1 six times: mean (4 - 6) / 8 = -0.25; squares 2 * 5.0625 + 6 * 0.5625 = 13.5; / 8 = 1.6875
+    # std 1.299038105677; 2.25 / std = 1.732050807569; -0.75 / std = -0.577350269190
+    both = [advantaged(2), advantaged(-1)]
+    whiten(both, [2, 6], 0.0)
+    assert [c.advantage for c in both] == pytest.approx([1.732050807569, -0.577350269190], abs=1e-12)
+
+
+def test_whitening_equal_advantages_gives_zero() -> None:
+    both = [advantaged(0.1) for _ in range(3)]
+    whiten(both, [1, 5, 2], 0.0)
+    assert [c.advantage for c in both] == [0.0, 0.0, 0.0]
+
+
+def test_each_policy_is_normalised_by_itself() -> None:
+    # a: 2, 0, one token each: mean 1, std 1.  b: 11 once, 9 on three tokens: mean 38 / 4 = 9.5,
+    # squares (2.25 + 3 * 0.25) / 4 = 0.75.
+    mixed = [advantaged(2, "a"), advantaged(11, "b"), advantaged(0, "a"), advantaged(9, "b")]
+    whiten(mixed, [1, 1, 1, 3], 0.0)
+    expected = [1, 1.5 / sqrt(0.75), -1, -0.5 / sqrt(0.75)]
+    assert [c.advantage for c in mixed] == pytest.approx(expected, abs=1e-12)
+
+
+def test_equal_values_of_one_policy_are_exactly_0_beside_another() -> None:
+    mixed = [advantaged(0.1, "a"), advantaged(3, "b"), advantaged(0.1, "a"), advantaged(1, "b")]
+    whiten(mixed, [3, 1, 5, 1], 0.0)
+    assert [c.advantage for c in mixed] == [0.0, 1.0, 0.0, -1.0]
+
+
+def test_without_a_shift_0_stays_0() -> None:
+    # Mean square (2 * .25 + .25 + 5 * 0) / 8 = 0.09375.
+    some = [advantaged(0.5, "a"), advantaged(-0.5, "a"), advantaged(0, "a")]
+    whiten(some, [2, 1, 5], 0.0, shift=False)
+    assert [c.advantage for c in some] == [*(pytest.approx(v / sqrt(0.09375), abs=1e-12) for v in (0.5, -0.5)), 0.0]

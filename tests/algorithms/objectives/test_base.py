@@ -1,4 +1,4 @@
-"""The clipped objective and every option that objectives share, by hand; what padding may hold; settings."""
+"""The objectives and every option that objectives share, by hand; what padding may hold; settings."""
 
 import math
 from typing import Any
@@ -294,3 +294,18 @@ def test_the_constant_length_is_the_policys() -> None:
 def test_which_objectives_need_every_sample() -> None:
     assert not ClippedObjective(importance_cap=2).every_sample
     assert ClippedObjective(entropy=0.1).every_sample and PolicyGradient(kl=0.1, kl_in="reward").every_sample
+
+
+def test_the_plain_gradient_of_a_sequence() -> None:
+    # -A (ln 0.5 + ln 0.25), and -A a token; neither old nor behaviour log-probabilities matter.
+    objective = PolicyGradient(normalisation="sequence_sum")
+    given = one_completion([0.5, 0.25], advantage=2, old=[0.1, 0.9], behaviour=[0.3, 0.4])
+    assert outcome(objective, given) == (pytest.approx(2 * math.log(8), abs=1e-12), near(-2, -2), 0)
+
+
+def test_cispo() -> None:
+    # Weights min(8, 5) = 5 and 0.5, A = 2, mean of two: loss -(5 ln 8 + 0.5 ln 0.5); every token keeps a gradient.
+    loss, gradient, clipped = outcome(Cispo(), one_completion([8, 0.5], advantage=2))
+    assert loss == pytest.approx(-(5 * math.log(8) + 0.5 * math.log(0.5)), abs=1e-12)
+    assert (gradient, clipped) == (near(-5, -0.5), 1)
+    assert outcome(Cispo(ratio_floor=0.75), one_completion([0.5], advantage=2))[1:] == (near(-1.5), 1)

@@ -1,12 +1,12 @@
 """Splits of data sets: disjoint, each item once, and everything left out is counted."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
 
-from troupe.envs.datasets import DataError, DataSource, Table, load_splits
+from troupe.envs.datasets import CellError, DataError, DataSource, Table, UnusableRow, load_splits
 from troupe.envs.math.sources import Question
 from troupe.envs.splits import split_of
 from troupe.experience import Split
@@ -95,3 +95,37 @@ def test_an_error_begins_with_the_configuration_key() -> None:
     sources: dict[Split, list[Fixed]] = {"train": [Fixed(*many(0, 9))], "validation": [], "test": [Broken()]}
     with pytest.raises(DataError, match=r"^env\.data\.test: nowhere\.jsonl: no such file"):
         load_splits("sums", sources, always_train, config_key="env.data")
+
+
+# ---- sources: rows that are left out are counted, wrong cells are named ----------------------------------------------
+
+
+Write = Callable[..., str]
+
+
+class Sums(DataSource[Question]):
+    """Questions of a column ``sum``, such as 1+2."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(Table(path), {"sum": str})
+
+    def item(self, row: Mapping[str, Any]) -> Question:
+        if not row["sum"]:
+            raise UnusableRow("no sum")
+        if "+" not in row["sum"]:
+            raise CellError("sum", f"expected a sum, got {row['sum']}")
+        return Question(row["sum"], "0")
+
+
+def test_rows_that_are_left_out_are_counted(write: Write) -> None:
+    counts: Counter[str] = Counter()
+    source = Sums(write([{"sum": text} for text in ("1+2", "", "3+4", "")]))
+    assert [question.text for question in source.items(counts)] == ["1+2", "3+4"]
+    assert counts == {"rows left out: no sum": 2}
+
+
+def test_a_wrong_cell_is_named_with_file_row_and_column(write: Write) -> None:
+    path = write([{"sum": "1+2"}, {"sum": "3"}])
+    with pytest.raises(DataError) as error:
+        list(Sums(path).items(Counter()))
+    assert str(error.value) == f"{path}, row 1, column sum: expected a sum, got 3"

@@ -109,7 +109,9 @@ def plain_updates(
 
 
 @pytest.mark.parametrize(
-    ("dtype", "clip_norm"), [(torch.float64, 1e9), (torch.float64, 0.05), (torch.float32, 1e9)], ids=str
+    ("dtype", "clip_norm"),
+    [(torch.float64, 1e9), (torch.float64, 0.05), pytest.param(torch.float32, 1e9, marks=pytest.mark.slow)],
+    ids=str,
 )
 async def test_a_mixed_update_is_each_adapters_own(
     tiny: Tiny, groups: Callable[..., Groups], plain_logprobs: Plain, dtype: torch.dtype, clip_norm: float
@@ -133,7 +135,7 @@ async def test_a_mixed_update_is_each_adapters_own(
         assert (found - expected).norm() <= PLAIN[dtype] * (expected - origin).norm()
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("dtype", [torch.float64, pytest.param(torch.float32, marks=pytest.mark.slow)], ids=str)
 async def test_policies_that_learn_together_learn_as_if_alone(
     tiny: Tiny, groups: Callable[..., Groups], dtype: torch.dtype
 ) -> None:

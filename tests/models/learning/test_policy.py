@@ -1,5 +1,6 @@
 """The learner's log-probabilities and gradient, against one sequence at a time without padding."""
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from random import Random
@@ -12,7 +13,7 @@ from transformers import Qwen3ForCausalLM
 from troupe.algorithms.objectives import Cispo, ClippedObjective, Objective, PolicyGradient
 from troupe.experience import Sample, TokenBatch
 from troupe.models.learning.packing import micro_batches, mini_batches, pack, rows_of
-from troupe.models.learning.policy import PolicyModule
+from troupe.models.learning.policy import PolicyModule, keep_float64
 
 from ..conftest import TEMPERATURE, Groups, Tiny, perturb, train_config
 
@@ -246,3 +247,26 @@ def test_the_reference_stays_where_it_was_and_costs_nothing_when_off(tiny: Tiny)
     assert not any(p.requires_grad for p in held.reference.parameters())
     optimizer = held.configure_optimizers()[0]["optimizer"]
     assert len(optimizer.param_groups[0]["params"]) == len(list(held.model.parameters()))
+
+
+# ---- norms in float64: as precise as their input, through copies; in other precisions transformers' own --------------
+
+
+def test_float64_is_kept_and_other_precisions_are_as_before(tiny: Tiny) -> None:
+    model = tiny().double()
+    norm = model.model.norm
+    for module in model.modules():
+        vars(module).pop("forward", None)  # the fixture's
+    with torch.no_grad():
+        norm.weight.uniform_(0.5, 2)
+    x = torch.randn(3, norm.weight.numel(), dtype=torch.float64)
+    exact = norm.weight * x / (x.square().mean(-1, keepdim=True) + norm.variance_epsilon).sqrt()
+    assert (norm(x) - exact).abs().max() > 1e-9  # what transformers does
+    keep_float64(model)
+    for each in (norm, copy.deepcopy(model).model.norm):
+        assert (each(x) - exact).abs().max() < 1e-14
+    other = copy.deepcopy(model).float()
+    with torch.no_grad():
+        other.model.norm.weight.zero_()
+    assert not other.model.norm(x.float()).any() and norm(x).any()  # a copy reads its own weight
+    assert torch.equal(norm(x.float()), type(norm).forward(norm, x.float()))

@@ -1,7 +1,4 @@
-"""An engine in an actor, and its proxy in the process of the run.
-
-Engines with the same weights in actors, in the place of one engine.
-"""
+"""Engines in actors: the proxy of one in the process of the run, and of several with the same weights."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""The remote engine: a policy behind an OpenAI-compatible server, which is never trained.
-
-The HTTP client of the remote engine: no answer exceeds a size and a time, whatever the server sends.
+"""The remote engine: a policy behind an OpenAI-compatible server, which is never trained; no answer exceeds a size and
+a time, whatever the server sends.
 """
 
 from __future__ import annotations

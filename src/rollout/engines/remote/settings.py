@@ -1,6 +1,5 @@
-"""``policies.NAME.remote``: the server of a policy, and how it is called.
-
-Finds secrets among settings that a run writes to its files and loggers.
+"""``policies.NAME.remote``: the server of a policy, how it is called, and the secrets that its settings must not hold,
+since a run writes them to files and loggers.
 """
 
 from __future__ import annotations
