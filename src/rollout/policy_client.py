@@ -21,7 +21,7 @@ from .chat_codec import ChatCodec, without_markers
 from .chat_template import is_raw, prefill, template_of, written
 from .engines.base import ContextExceededError, Engine
 from .engines.requests import derive
-from .exact_prompt import exact_prompt
+from .exact_prompt import TextTokens, exact_prompt
 from .playing import Answer, Prompt, prompt_of
 from .spelling import spelled, telling
 
@@ -131,7 +131,7 @@ class PolicyClient:
             safe = self._without_special(text)
             return safe if limit is None else _without_middle(safe, limit, self._closed)
 
-        exact = exact_prompt(self.tokenizer, render, self._safe(messages), said, shown, prefill(self.chat))
+        exact = exact_prompt(self._tokens, render, self._safe(messages), said, shown, prefill(self.chat))
         if exact.ids is None:
             return replace(prompt, retokenised=exact.missed)
         ids = (*self._opening, *exact.ids)
@@ -197,6 +197,11 @@ class PolicyClient:
         return MessageText.of(completion, prompt_tokens, spelled(self._speller, completion, prefill(self.chat)))
 
     @cached_property
+    def _tokens(self) -> TextTokens:
+        assert not isinstance(self.tokenizer, ChatCodec)
+        return TextTokens(self.tokenizer)
+
+    @cached_property
     def _speller(self) -> Tokenizer | None:
         """A copy of the tokenizer, which another thread may use meanwhile; None of a server's."""
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
@@ -236,7 +241,7 @@ class PolicyClient:
             return self.tokenizer.apply_chat_template(safe, () if tools is None else tools.schemas)
         text = self._text(safe, tools)
         with self._writing():
-            return [*self._opening, *self.tokenizer.encode(text, add_special_tokens=False)]
+            return [*self._opening, *self._tokens(text)]
 
     def _text(self, safe: Sequence[Message], tools: ToolOffer | None) -> str:
         assert not isinstance(self.tokenizer, ChatCodec)

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Completion, Message
-from troupe.rollout.exact_prompt import ExactPrompt, exact_prompt
+from troupe.rollout.exact_prompt import ExactPrompt, TextTokens, exact_prompt
 
 from ..chat_templates import QWEN3
 
@@ -47,7 +47,7 @@ def render(tokenizer: PreTrainedTokenizerFast, messages: Sequence[Message]) -> s
 
 
 def exact(tokenizer: PreTrainedTokenizerFast, messages: Sequence[Message], *said: Completion) -> ExactPrompt:
-    return exact_prompt(tokenizer, lambda each: render(tokenizer, each), messages, said, lambda text: text)
+    return exact_prompt(TextTokens(tokenizer), lambda each: render(tokenizer, each), messages, said, lambda text: text)
 
 
 def chat(*contents: str) -> list[Message]:
@@ -156,7 +156,7 @@ def test_words_that_were_given_stand_before_the_tokens_that_were_sampled(tokeniz
     first = sampled(tokenizer, "a", "b")
     messages = chat("Say.", "xaab", "Again.")
     message = replace(first, text="xa" + first.text)
-    found = exact_prompt(tokenizer, lambda each: render(tokenizer, each), messages, [message], str, "xa")
+    found = exact_prompt(TextTokens(tokenizer), lambda each: render(tokenizer, each), messages, [message], str, "xa")
     begin = tokenizer.encode(render(tokenizer, chat("Say.")) + "xa", add_special_tokens=False)
     assert found.ids is not None and not found.missed
     assert found.ids[: len(begin) + len(first.token_ids)] == (*begin, *first.token_ids)
