@@ -19,7 +19,7 @@ MARK = "\ue000{}\ue001"
 """Stands for an earlier completion while the template writes the text around it; of Unicode's private use area."""
 
 
-REMEMBERED = 1 << 14
+REMEMBERED = 1 << 16
 """Texts whose tokens are known, at most; of more, those that were asked for longest ago are forgotten."""
 
 

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 import signal
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -48,7 +47,7 @@ async def solve(task: Task, client_for_agent: ClientForAgent, mini: str) -> floa
     with TemporaryDirectory() as folder:
         place = Path(folder)
         (place / f"{name}.py").write_text("def f(a, b):\n    return\n")
-        (place / "config.json").write_text(json.dumps(CONFIG))
+        (place / "config.yaml").write_text(json.dumps(CONFIG))
         if RIGHTS:
             for path in (place, *place.iterdir()):
                 shutil.chown(path, "nobody", "nogroup")
@@ -59,11 +58,12 @@ async def solve(task: Task, client_for_agent: ClientForAgent, mini: str) -> floa
         keys = {"api_base": client.base_url, "api_key": client.api_key}
         options = [f"model.model_kwargs.{key}={value}" for key, value in keys.items()]
         words = ["-y", "--exit-immediately", "-m", f"openai/{client.model}", "-t", said, "-o", "trajectory.json"]
-        for option in ("config.json", *options):
+        for option in ("config.yaml", *options):
             words += ["-c", option]
-        await _run(place, mini, *words)
+        if await _run(place, mini, *words):
+            raise RuntimeError(f"{mini} failed: {(place / 'log.txt').read_text()[-1000:]}")
         tests = [f"from {name} import f; assert {test.format(sign=sign)}" for test in TESTS]
-        passed = [await _run(place, sys.executable, "-B", "-c", test) for test in tests]
+        passed = [await _run(place, str(Path(mini).with_name("python")), "-B", "-c", test) for test in tests]
     return sum(code == 0 for code in passed) / len(tests)
 
 
