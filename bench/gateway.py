@@ -9,7 +9,7 @@ that of the process.  `beside the engine` is what all threads but the engine's t
 wall times on what else the machine does.  It does not contain what the engine spends more on requests that come one by
 one, and are decoded in smaller batches: that is in the CPU time of the engine's thread, and in that of all threads.
 
-    python bench/gateway.py [--model laptop|smollm2_q4] [--client openai|chat] [--episodes 64] [--repeat 5] [--lockstep]
+    python bench/gateway.py [--model laptop|smollm2_q4] [--client openai|stream|chat] [--episodes 64] [--repeat 5]
 """
 
 from __future__ import annotations
@@ -92,12 +92,16 @@ def workflow(world: TeamEnv, client: str) -> WorkflowWorld:
         game = world.fork()
         game.reset(task)
         clients = {agent: client_for_agent(agent) for agent in AGENTS}
-        callers = {agent: clients[agent].openai() for agent in AGENTS} if client == "openai" else {}
+        callers = {agent: clients[agent].openai() for agent in AGENTS} if client != "chat" else {}
         success = False
         while acting := game.next_agents():
             (agent,) = acting
             messages: Any = [dict(message) for message in game.observe(agent)]
-            if callers:
+            if client == "stream":
+                chunks = await callers[agent].chat.completions.create(model=agent, messages=messages, stream=True)
+                deltas = [choice.delta.content or "" async for chunk in chunks for choice in chunk.choices]
+                text = "".join(deltas)
+            elif callers:
                 reply = await callers[agent].chat.completions.create(model=agent, messages=messages)
                 text = reply.choices[0].message.content or ""
             else:
@@ -221,7 +225,7 @@ def _quartiles(values: Sequence[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", choices=["laptop", "smollm2_q4"], default="laptop")
-    parser.add_argument("--client", choices=["openai", "chat"], default="openai")
+    parser.add_argument("--client", choices=["openai", "stream", "chat"], default="openai")
     parser.add_argument("--episodes", type=int, default=64)
     parser.add_argument("--turns", type=int, default=2, help="messages of each agent, of SmolLM2")
     parser.add_argument("--tokens", type=int, default=48, help="of a message at most, of SmolLM2")

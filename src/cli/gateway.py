@@ -21,13 +21,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..envs.tool_calls import ToolFormat
-from ..envs.workflow.messages import Identity, identity, offer, prompt, reply, unmatched
+from ..envs.workflow.messages import Identity, identity, listener, offer, prompt, reply, unmatched
 from ..errors import AbsentError, ConfigError, unwritten
 from ..evaluation.assignment import ScriptedPolicy
 from ..evaluation.episodes import PolicyActor
-from ..experience import Completion, MessageText
+from ..experience import Completion
 from ..gateway.guard import RefusedError
-from ..gateway.protocol import ChatReply, ChatRequest
+from ..gateway.protocol import ChatReply, ChatRequest, Draft
 from ..gateway.server import Server, guarded
 from ..models.bases.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
@@ -97,7 +97,7 @@ class TrainedAgents:
         if code not in STRANGERS:
             self._write({"episode": episode, "agent": agent, "refused": code})
 
-    async def answer(self, episode: str | None, request: ChatRequest) -> ChatReply:
+    async def answer(self, episode: str | None, request: ChatRequest, draft: Draft) -> ChatReply:
         self._check_record()
         if request.tools and self._format is None:
             message = "tools: the gateway was started without tools=hermes or tools=llama"
@@ -119,13 +119,16 @@ class TrainedAgents:
         key = (episode, number) if episode is not None else ("", self._number)
         seed = derive(self._seed, *key, request.agent)
         try:
-            (completion,) = await client.generate(written.ids, 1, seed, key)
+            hear = listener(draft.write, request, self._format) if request.stream else None
+            (completion,) = await client.generate(written.ids, 1, seed, key, hear)
         except EngineError as error:
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, str(error), "engine_failed") from error
-        answer, _ = reply(MessageText.of(completion, len(written.ids)), request, self._format, number)
+        text = client.told(completion, len(written.ids), request.stream or request.logprobs)
+        answer, _ = reply(text, request, self._format, number)
         history.add(request.agent, completion, answer)
         self._write(
-            {"episode": episode, "call": number, "agent": request.agent, "seed": seed, "messages": messages}
+            {"episode": episode, "call": number, "agent": request.agent, "session": request.session}
+            | {"seed": seed, "messages": messages}
             | {"prompt_ids": written.ids, "retokenised": written.retokenised, "unmatched": changed}
             | asdict(completion)
         )

@@ -108,6 +108,7 @@ class EpisodeResult:
                 {"turn": before.turn, "step": self.env_steps, "agent": agent, "saw": saw, "said": answer.text}
                 | {**sampled, "team": result.team, "local": result.local[agent], "cut_prompts": prompt.cut}
                 | {"retokenised_prompts": prompt.retokenised, **result.info}
+                | ({"session": before.session} if before.session else {})
             )
             self.tokens += tokens
             self.prompt_tokens += sum(len(prompt.ids) for each in answer.completions if not each.text_only)

@@ -1,7 +1,7 @@
 """Who may ask a server of Troupe's, and for how much: ASGI middleware before the gateway, or before vLLM's application.
 
 vLLM's ``--api-key`` guards some paths only, and it accepts any ``Host``.  Every refusal has the shape of OpenAI's
-errors.
+errors, or of Anthropic's where a path of theirs was asked.
 """
 
 from __future__ import annotations
@@ -157,10 +157,11 @@ class Guard:
     def _check_key(self, headers: Mapping[str, list[str]]) -> None:
         if self._digest is None:
             return
-        scheme, _, key = (headers.get("authorization") or [""])[0].partition(" ")
+        bearer = [f"Bearer {key}" for key in headers.get("x-api-key", [])]  # as Anthropic's client sends it
+        scheme, _, key = (headers.get("authorization") or bearer or [""])[0].partition(" ")
         given = sha256(key.strip().encode("latin-1")).digest()
         if not (hmac.compare_digest(given, self._digest) and scheme.lower() == "bearer"):
-            message = "the key is wrong, or there is none: send it as `Authorization: Bearer KEY`"
+            message = "the key is wrong, or there is none: send it as `Authorization: Bearer KEY` or `x-api-key: KEY`"
             raise RefusedError(HTTPStatus.UNAUTHORIZED, message, "invalid_api_key", **{"www-authenticate": "Bearer"})
 
     async def _body(self, headers: Mapping[str, list[str]], receive: Receive) -> bytes:
@@ -255,12 +256,29 @@ def _type(status: HTTPStatus) -> str:
     return "rate_limit_error" if status is HTTPStatus.TOO_MANY_REQUESTS else "invalid_request_error"
 
 
+ANTHROPICS = {
+    HTTPStatus.UNAUTHORIZED: "authentication_error",
+    HTTPStatus.FORBIDDEN: "permission_error",
+    HTTPStatus.NOT_FOUND: "not_found_error",
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE: "request_too_large",
+    HTTPStatus.TOO_MANY_REQUESTS: "rate_limit_error",
+}
+"""Anthropic's names of kinds of errors; of others ``invalid_request_error``, from 500 on ``api_error``."""
+
+
+def in_anthropics_form(error: RefusedError) -> dict[str, Any]:
+    """The body of ``error``; ``code`` and ``param`` are in it, too."""
+    kind = "api_error" if error.status >= HTTPStatus.INTERNAL_SERVER_ERROR else "invalid_request_error"
+    return {"type": "error", "error": error.body["error"] | {"type": ANTHROPICS.get(error.status, kind)}}
+
+
 async def refuse(scope: Mapping[str, Any], error: RefusedError, receive: Receive, send: Send) -> None:
-    """Answer a request with ``error``, in the form of OpenAI's errors."""
+    """Answer a request with ``error``, in the form of OpenAI's errors, or of Anthropic's where it asked so."""
     if scope["type"] == "websocket":
         await receive()
         return await send({"type": "websocket.close", "code": 1008, "reason": str(error)[:100]})
-    body = json.dumps(error.body).encode()
+    theirs = scope["path"].rstrip("/").endswith("/v1/messages")
+    body = json.dumps(in_anthropics_form(error) if theirs else error.body).encode()
     headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
     pairs = [(name.encode(), value.encode("latin-1", "replace")) for name, value in (headers | error.headers).items()]
     await send({"type": "http.response.start", "status": int(error.status), "headers": pairs})

@@ -1,5 +1,5 @@
-"""OpenAI's chat completions: requests read strictly, replies written whole or as a stream.  :mod:`.responses` has
-OpenAI's other form of the same.
+"""OpenAI's chat completions: requests read strictly, replies written whole or as a stream.  :mod:`.responses` and
+:mod:`.messages` have other forms of the same.
 
 A key that would change what a reply is, and that the gateway does not follow, is refused and never ignored; the keys of
 sampling are the policy's own settings, so that what is learnt from is what was sampled.
@@ -7,6 +7,7 @@ sampling are the policy's own settings, so that what is learnt from is what was 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,6 @@ WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "prompt_cache_key
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "stop": ([], ""),
-    "logprobs": (False,),
     "top_logprobs": (0,),
     "logit_bias": ({},),
     "frequency_penalty": (0,),
@@ -36,10 +36,12 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name"}
 """Keys of a message; its ``name`` is read and has no effect."""
 FUNCTION = {"name", "description", "parameters", "strict"}
-KNOWN = {"model", "messages", "tools", "stream", "stream_options", *SAMPLING, *WITHOUT_EFFECT, *NEUTRAL}
+KNOWN = {"model", "messages", "tools", "stream", "stream_options", "logprobs", *SAMPLING, *WITHOUT_EFFECT, *NEUTRAL}
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 FinishReason = Literal["stop", "length", "tool_calls"]
+Token = tuple[str, float]
+"""The text of a token, and its log-probability as it is recorded."""
 
 
 def invalid(param: str, message: str) -> RefusedError:
@@ -82,12 +84,16 @@ class ChatRequest:
     stream: bool = False
     usage: bool = True
     """Whether a stream ends with the numbers of tokens."""
+    logprobs: bool = False
+    """Whether the reply has its tokens with their log-probabilities."""
+    session: str = ""
+    """Of the sub-agent that asks, as a path: ``a/b`` is a child of ``a``."""
 
     @property
     def key(self) -> str:
         """Equal for two requests to which the same may be answered."""
         said = [[each.role, each.content, [call.body for call in each.tool_calls]] for each in self.messages]
-        return json.dumps([self.agent, said, list(self.tools)], sort_keys=True)
+        return json.dumps([self.agent, said, list(self.tools), self.session, self.logprobs], sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -100,6 +106,8 @@ class ChatReply:
     prompt_tokens: int | None = None
     """None: not known where the reply is made."""
     completion_tokens: int | None = None
+    tokens: tuple[Token, ...] = ()
+    """All that were sampled, those of calls and of the end included; () where nobody asked for them."""
 
     @property
     def usage(self) -> dict[str, int] | None:
@@ -121,6 +129,28 @@ class ChatReply:
         return message | ({"tool_calls": [call.body for call in self.tool_calls]} if self.tool_calls else {})
 
 
+class Draft:
+    """What is written of a reply so far: ``tokens``, and the ``text`` that will be in the reply whatever follows.  For
+    the server's event loop alone.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[Token] = []
+        self.text = ""
+        self.changed = asyncio.Event()
+
+    def write(self, position: int, token: Token, text: str) -> None:
+        """Token ``position`` was drawn, after which ``text`` is certain; decoding may begin anew at position 0."""
+        self.tokens[position:] = [token]
+        self.text = text
+        self.changed.set()
+
+    def take(self, other: Draft) -> None:
+        """Go on where ``other`` is."""
+        self.tokens, self.text = other.tokens, other.text
+        self.changed.set()
+
+
 def read_request(keys: Mapping[str, Any]) -> ChatRequest:
     """The request with the ``keys`` of a body.  Raises :class:`RefusedError` naming the key that is wrong."""
     check_keys(keys, KNOWN, NEUTRAL)
@@ -132,7 +162,8 @@ def read_request(keys: Mapping[str, Any]) -> ChatRequest:
         raise invalid("stream_options", "must be an object")
     usage = flag("stream_options.include_usage", options.get("include_usage"))
     read = [(f"messages[{i}].tool_call_id", _message(f"messages[{i}]", each)) for i, each in enumerate(messages)]
-    return ChatRequest(agent_of(keys), in_order(read), tools_of(keys, _tool), flag("stream", keys.get("stream")), usage)
+    told = [flag(name, keys.get(name)) for name in ("stream", "logprobs")]
+    return ChatRequest(agent_of(keys), in_order(read), tools_of(keys, _tool), told[0], usage, told[1])
 
 
 def check_keys(keys: Mapping[str, Any], known: Collection[str], neutral: Mapping[str, Sequence[Any]]) -> None:
@@ -210,13 +241,13 @@ def _tool(place: str, tool: Any) -> Mapping[str, Any]:
     function = tool.get("function") if isinstance(tool, dict) and tool.get("type") == "function" else None
     if not isinstance(function, dict) or not isinstance(function.get("name"), str):
         raise invalid(place, 'must be {"type": "function", "function": {"name": ...}}')
-    _check_known(place, tool, {"type", "function"})
+    check_known(place, tool, {"type", "function"})
     return function_of(f"{place}.function", function)
 
 
 def function_of(place: str, function: Mapping[str, Any]) -> Mapping[str, Any]:
     """A function that is offered, as chat templates take it.  Raises :class:`RefusedError`."""
-    _check_known(place, function, FUNCTION)
+    check_known(place, function, FUNCTION)
     if function.get("strict") not in (None, False):
         message = "the gateway holds no call to its schema; give false, and let the program check the arguments"
         raise invalid(f"{place}.strict", message)
@@ -227,7 +258,7 @@ def function_of(place: str, function: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"type": "function", "function": schema | {"parameters": parameters}}
 
 
-def _check_known(place: str, keys: Mapping[str, Any], known: Collection[str]) -> None:
+def check_known(place: str, keys: Mapping[str, Any], known: Collection[str]) -> None:
     """Raise :class:`RefusedError` for another key of the object at ``place``, unless it holds nothing."""
     for name, value in keys.items():
         if name not in known and value not in (None, [], {}, ""):
@@ -237,7 +268,7 @@ def _check_known(place: str, keys: Mapping[str, Any], known: Collection[str]) ->
 def _message(place: str, message: Any) -> ChatMessage:
     if not isinstance(message, dict) or message.get("role") not in ROLES:
         raise invalid(place, f"must be an object with a role of {', '.join(ROLES)}")
-    _check_known(place, message, MESSAGE)
+    check_known(place, message, MESSAGE)
     role = "system" if message["role"] == "developer" else message["role"]
     calls = message.get("tool_calls") or []
     if calls and role != "assistant":
@@ -274,22 +305,48 @@ def _call(place: str, call: Any) -> ToolCall:
 
 def completion(reply: ChatReply, request: ChatRequest, id: str, created: int) -> bytes:
     """The body of a reply that is sent whole."""
-    choice = {"index": 0, "finish_reason": reply.finish_reason, "logprobs": None, "message": reply.message}
+    logprobs = {"content": logprobs_of(reply.tokens)} if request.logprobs else None
+    choice = {"index": 0, "finish_reason": reply.finish_reason, "logprobs": logprobs, "message": reply.message}
     body = _head("chat.completion", request, id, created) | {"choices": [choice]}
     return json.dumps(body | ({} if reply.usage is None else {"usage": reply.usage})).encode()
 
 
-def stream(reply: ChatReply, request: ChatRequest, id: str, created: int) -> Iterator[bytes]:
-    """The events of a reply that is streamed: the message, its end, the tokens where they were asked for."""
-    head = _head("chat.completion.chunk", request, id, created)
-    delta = reply.message
-    if reply.tool_calls:
-        delta["tool_calls"] = [{"index": i, **call} for i, call in enumerate(delta["tool_calls"])]
-    yield _event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
-    yield _event(head | {"choices": [{"index": 0, "delta": {}, "finish_reason": reply.finish_reason}]})
-    if request.usage and reply.usage is not None:
-        yield _event(head | {"choices": [], "usage": reply.usage})
-    yield b"data: [DONE]\n\n"
+class ChatStream:
+    """The events of a reply that is streamed: its begin, pieces of text, calls, its end, the tokens where they were
+    asked for.
+    """
+
+    def __init__(self, request: ChatRequest, id: str, created: int) -> None:
+        self._request, self._head = request, _head("chat.completion.chunk", request, id, created)
+
+    def begin(self) -> Iterator[bytes]:
+        yield self._delta({"role": "assistant", "content": ""})
+
+    def text(self, piece: str, tokens: Sequence[Token]) -> Iterator[bytes]:
+        yield self._delta({"content": piece}, tokens)
+
+    def end(self, reply: ChatReply) -> Iterator[bytes]:
+        if reply.tool_calls:
+            yield self._delta({"tool_calls": [{"index": i, **call.body} for i, call in enumerate(reply.tool_calls)]})
+        yield _event(self._head | {"choices": [{"index": 0, "delta": {}, "finish_reason": reply.finish_reason}]})
+        if self._request.usage and reply.usage is not None:
+            yield _event(self._head | {"choices": [], "usage": reply.usage})
+        yield b"data: [DONE]\n\n"
+
+    def failed(self, error: RefusedError) -> bytes:
+        return _event(error.body)
+
+    def _delta(self, delta: Mapping[str, Any], tokens: Sequence[Token] = ()) -> bytes:
+        logprobs = {"logprobs": {"content": logprobs_of(tokens)}} if self._request.logprobs and tokens else {}
+        return _event(self._head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None, **logprobs}]})
+
+
+def logprobs_of(tokens: Sequence[Token]) -> list[dict[str, Any]]:
+    """``tokens`` in OpenAI's form.  Others than those that were drawn are recorded nowhere."""
+    return [
+        {"token": text, "bytes": list(text.encode()), "logprob": logprob, "top_logprobs": []}
+        for text, logprob in tokens
+    ]
 
 
 def models(names: Sequence[str], created: int) -> bytes:
@@ -304,3 +361,8 @@ def _head(kind: str, request: ChatRequest, id: str, created: int) -> dict[str, A
 
 def _event(body: Mapping[str, Any]) -> bytes:
     return b"data: " + json.dumps(body).encode() + b"\n\n"
+
+
+def named_event(body: Mapping[str, Any]) -> bytes:
+    """An event of a stream whose events have the names of their types."""
+    return f"event: {body['type']}\ndata: {json.dumps(body)}\n\n".encode()

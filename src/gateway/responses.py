@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .guard import RefusedError
 from .protocol import (
     ROLES,
     SAMPLING,
@@ -16,6 +17,7 @@ from .protocol import (
     ChatMessage,
     ChatReply,
     ChatRequest,
+    Token,
     ToolCall,
     agent_of,
     check_keys,
@@ -23,14 +25,17 @@ from .protocol import (
     function_of,
     in_order,
     invalid,
+    logprobs_of,
+    named_event,
     text_of,
     tools_of,
 )
 
+LOGPROBS = "message.output_text.logprobs"
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "background": (False,),
     "conversation": (),
-    "include": ([],),
+    "include": ([], [LOGPROBS]),
     "max_tool_calls": (),
     "parallel_tool_calls": (True,),
     "prompt": (),
@@ -58,7 +63,8 @@ def read_response_request(keys: Mapping[str, Any]) -> ChatRequest:
         raise invalid("instructions", "must be a text")
     opening = [] if instructions is None else [ChatMessage("system", instructions)]
     messages = [ChatMessage("user", given)] if isinstance(given, str) else _messages(given)
-    return ChatRequest(agent_of(keys), (*opening, *messages), tools_of(keys, _tool), flag("stream", keys.get("stream")))
+    stream, logprobs = flag("stream", keys.get("stream")), bool(keys.get("include"))
+    return ChatRequest(agent_of(keys), (*opening, *messages), tools_of(keys, _tool), stream, logprobs=logprobs)
 
 
 def _messages(items: Any) -> Sequence[ChatMessage]:
@@ -98,47 +104,71 @@ def response(reply: ChatReply, request: ChatRequest, id: str, created: int) -> b
     return json.dumps(_response(reply, request, id, created)).encode()
 
 
-def response_stream(reply: ChatReply, request: ChatRequest, id: str, created: int) -> Iterator[bytes]:
-    """The events of a reply that is streamed: each item in one piece."""
-    whole = _response(reply, request, id, created)
-    begun = whole | {"status": "in_progress", "output": [], "usage": None, "incomplete_details": None}
-    events: list[dict[str, Any]] = [{"type": "response.created", "response": begun}]
-    for place, item in enumerate(whole["output"]):
-        pieces = _text_pieces(item, place) if item["type"] == "message" else _call_pieces(item, place)
-        empty: dict[str, Any] = {"content": []} if item["type"] == "message" else {"arguments": ""}
-        added = item | {"status": "in_progress"} | empty
-        events.append({"type": "response.output_item.added", "output_index": place, "item": added})
-        events += [*pieces, {"type": "response.output_item.done", "output_index": place, "item": item}]
-    events.append({"type": f"response.{whole['status']}", "response": whole})
-    for number, event in enumerate(events):
-        body = json.dumps(event | {"sequence_number": number})
-        yield f"event: {event['type']}\ndata: {body}\n\n".encode()
+class ResponseStream:
+    """The events of a reply that is streamed: the text in pieces, each call in one."""
 
+    def __init__(self, request: ChatRequest, id: str, created: int) -> None:
+        self._request, self._id, self._created = request, id, created
+        self._opened, self._number = False, 0
 
-def _text_pieces(item: Mapping[str, Any], place: int) -> list[dict[str, Any]]:
-    (part,) = item["content"]
-    at = {"output_index": place, "item_id": item["id"], "content_index": 0}
-    return [
-        {"type": "response.content_part.added", **at, "part": part | {"text": ""}},
-        {"type": "response.output_text.delta", **at, "delta": part["text"], "logprobs": []},
-        {"type": "response.output_text.done", **at, "text": part["text"], "logprobs": []},
-        {"type": "response.content_part.done", **at, "part": part},
-    ]
+    def begin(self) -> Iterator[bytes]:
+        whole = self._whole(ChatReply(""))
+        yield self._event("created", response=whole | {"status": "in_progress", "output": []})
 
+    def text(self, piece: str, tokens: Sequence[Token]) -> Iterator[bytes]:
+        if not self._opened:
+            yield from self._open()
+        logprobs = logprobs_of(tokens) if self._request.logprobs else []
+        yield self._event("output_text.delta", **self._at, delta=piece, logprobs=logprobs)
 
-def _call_pieces(item: Mapping[str, Any], place: int) -> list[dict[str, Any]]:
-    kind, at = "response.function_call_arguments", {"output_index": place, "item_id": item["id"]}
-    return [
-        {"type": f"{kind}.delta", **at, "delta": item["arguments"]},
-        {"type": f"{kind}.done", **at, "name": item["name"], "arguments": item["arguments"]},
-    ]
+    def end(self, reply: ChatReply) -> Iterator[bytes]:
+        whole = self._whole(reply)
+        for place, item in enumerate(whole["output"]):
+            if item["type"] == "message":
+                if not self._opened:
+                    yield from self._open()
+                (part,) = item["content"]
+                yield self._event("output_text.done", **self._at, text=part["text"], logprobs=part["logprobs"])
+                yield self._event("content_part.done", **self._at, part=part)
+            else:
+                kind, at = "function_call_arguments", {"output_index": place, "item_id": item["id"]}
+                empty = item | {"status": "in_progress", "arguments": ""}
+                yield self._event("output_item.added", output_index=place, item=empty)
+                yield self._event(f"{kind}.delta", **at, delta=item["arguments"])
+                yield self._event(f"{kind}.done", **at, name=item["name"], arguments=item["arguments"])
+            yield self._event("output_item.done", output_index=place, item=item)
+        yield self._event(whole["status"], response=whole)
+
+    def failed(self, error: RefusedError) -> bytes:
+        told = {key: error.body["error"][key] for key in ("code", "message", "param")}
+        return named_event({"type": "error", **told, "sequence_number": self._number})
+
+    def _open(self) -> Iterator[bytes]:
+        self._opened = True
+        (message,) = self._whole(ChatReply(""))["output"]
+        (part,) = message["content"]
+        added = message | {"status": "in_progress", "content": []}
+        yield self._event("output_item.added", output_index=0, item=added)
+        yield self._event("content_part.added", **self._at, part=part)
+
+    @property
+    def _at(self) -> dict[str, Any]:
+        return {"output_index": 0, "item_id": f"msg_{self._id}", "content_index": 0}
+
+    def _whole(self, reply: ChatReply) -> dict[str, Any]:
+        return _response(reply, self._request, self._id, self._created)
+
+    def _event(self, kind: str, **keys: Any) -> bytes:
+        self._number += 1
+        return named_event({"type": f"response.{kind}", **keys, "sequence_number": self._number - 1})
 
 
 def _response(reply: ChatReply, request: ChatRequest, id: str, created: int) -> dict[str, Any]:
     cut = reply.finish_reason == "length"
     output = [_call(call, f"fc_{id}_{i}") for i, call in enumerate(reply.tool_calls)]
     if reply.content or not output:
-        part = {"type": "output_text", "text": reply.content, "annotations": [], "logprobs": []}
+        logprobs = logprobs_of(reply.tokens) if request.logprobs else []
+        part = {"type": "output_text", "text": reply.content, "annotations": [], "logprobs": logprobs}
         status = "incomplete" if cut else "completed"
         message = {"type": "message", "id": f"msg_{id}", "status": status, "role": "assistant", "content": [part]}
         output = [message, *output]

@@ -6,8 +6,10 @@ give the tokens that were sampled: the policy would read, and learn from, a prom
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from transformers import PreTrainedTokenizerBase
 
@@ -15,6 +17,46 @@ from ..experience import Completion, Message
 
 MARK = "\ue000{}\ue001"
 """Stands for an earlier completion while the template writes the text around it; of Unicode's private use area."""
+
+
+REMEMBERED = 1 << 16
+"""Texts whose tokens are known, at most; of more, those that were asked for longest ago are forgotten."""
+
+
+class TextTokens:
+    """Tokenises texts for prompts.  What lies between two special tokens is read once: of a chat that grows, what is
+    new.  ``joins``: whether texts that are tokenised one by one are the whole's, as SentencePiece's are not, which
+    writes a blank before each.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self.tokenizer, self.special = tokenizer, frozenset(tokenizer.all_special_ids)
+        names = sorted(tokenizer.all_special_tokens, key=len, reverse=True)
+        self._split = re.compile(f"({'|'.join(map(re.escape, names))})") if names else None
+        self._ids = lru_cache(REMEMBERED)(self._tokenised)
+        self.plain = lru_cache(REMEMBERED)(self._plain)
+        self.joins = tokenizer.decode(self._tokenised("a") * 2) == "aa"
+        texts = [f"{text}{name}{text}" for text in ("a", " a", "a\n", "\n\na ") for name in names]
+        self._apart = self.joins and all(self._parts(text) == self._tokenised(text) for text in texts)
+
+    def __call__(self, text: str) -> tuple[int, ...]:
+        return self._parts(text) if self._apart else self._tokenised(text)
+
+    def _parts(self, text: str) -> tuple[int, ...]:
+        parts = [text] if self._split is None else self._split.split(text)
+        return tuple(token for part in parts if part for token in self._ids(part))
+
+    def _tokenised(self, text: str) -> tuple[int, ...]:
+        return tuple(self.tokenizer.encode(text, add_special_tokens=False))
+
+    def _plain(self, tokens: tuple[int, ...], ended: bool, text: str) -> tuple[int, ...] | None:
+        """``tokens`` of a completion without its end, which the template writes; None where they are not those of
+        ``text``, or would be read as more than text."""
+        if ended and tokens and tokens[-1] in self.special:
+            tokens = tokens[:-1]
+        if not tokens or not self.special.isdisjoint(tokens) or self.tokenizer.decode(list(tokens)) != text:
+            return None
+        return tokens
 
 
 @dataclass(frozen=True)
@@ -27,7 +69,7 @@ class ExactPrompt:
 
 
 def exact_prompt(
-    tokenizer: PreTrainedTokenizerBase,
+    tokens_of: TextTokens,
     render: Callable[[Sequence[Message]], str],
     messages: Sequence[Message],
     said: Sequence[Completion],
@@ -63,16 +105,19 @@ def exact_prompt(
     written = ""
     for place, completion in found.items():
         before, mark, template = template.partition(marks[place])
-        tokens = _plain_tokens(tokenizer, completion, prefill)
+        tokens = None
+        if completion.text.startswith(prefill):
+            ended, text = completion.finish_reason == "stop", completion.text.removeprefix(prefill)
+            tokens = tokens_of.plain(completion.token_ids, ended, text)
         sampled = messages[place]["content"].removeprefix(prefill)
         if not mark or tokens is None or not whole.startswith(written + before + sampled):
             return ExactPrompt(None, True)
         written += before + sampled
-        ids += [*tokenizer.encode(before, add_special_tokens=False), *tokens]
-    ids += tokenizer.encode(template, add_special_tokens=False)
-    plain = tokenizer.encode(whole, add_special_tokens=False)
-    # SentencePiece writes a blank before each piece, and reads none at the begin of a text.
-    if written + template != whole or tokenizer.decode(ids) != tokenizer.decode(plain):
+        ids += [*tokens_of(before), *tokens]
+    ids += tokens_of(template)
+    if written + template != whole:
+        return ExactPrompt(None, True)
+    if not tokens_of.joins and tokens_of.tokenizer.decode(ids) != tokens_of.tokenizer.decode(list(tokens_of(whole))):
         return ExactPrompt(None, True)
     return ExactPrompt(tuple(ids), missed)
 
@@ -81,12 +126,16 @@ def _in_order(texts: Sequence[str], said: Sequence[str]) -> dict[int, int]:
     """Which of ``said`` each of ``texts`` is, by index, both in their order: as many pairs of equals as there can be (a
     longest common subsequence), and of equals the latest.
     """
+    same = next((n for n, (a, b) in enumerate(zip(texts[::-1], said[::-1], strict=False)) if a != b), None)
+    ends = min(len(texts), len(said)) if same is None else same  # of a chat that grows, all
+    pairs = {len(texts) - n: len(said) - n for n in range(1, ends + 1)}
+    texts, said = texts[: len(texts) - ends], said[: len(said) - ends]
     lengths = [[0] * (len(said) + 1) for _ in range(len(texts) + 1)]
     for i, text in enumerate(texts):
         for j, other in enumerate(said):
             longer = lengths[i][j] + 1 if text == other else max(lengths[i][j + 1], lengths[i + 1][j])
             lengths[i + 1][j + 1] = longer
-    pairs, i, j = {}, len(texts), len(said)
+    i, j = len(texts), len(said)
     while i and j:
         if texts[i - 1] == said[j - 1]:
             i, j = i - 1, j - 1
@@ -96,15 +145,3 @@ def _in_order(texts: Sequence[str], said: Sequence[str]) -> dict[int, int]:
         else:
             j -= 1
     return dict(sorted(pairs.items()))
-
-
-def _plain_tokens(tokenizer: PreTrainedTokenizerBase, completion: Completion, prefill: str) -> tuple[int, ...] | None:
-    """The tokens of a completion without its end, which the template writes; None where they are not those of its text
-    after ``prefill``, or would be read as more than text."""
-    tokens = completion.token_ids
-    special = set(tokenizer.all_special_ids)
-    if completion.finish_reason == "stop" and tokens and tokens[-1] in special:
-        tokens = tokens[:-1]
-    if not tokens or not special.isdisjoint(tokens) or prefill + tokenizer.decode(list(tokens)) != completion.text:
-        return None
-    return tokens

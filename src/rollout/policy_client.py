@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase
 
-from ..envs.base import TeamEnv, WorldFailure
+from ..envs.base import Listener, TeamEnv, WorldFailure
 from ..envs.history import without_oldest
 from ..envs.tool_calls import MARKS, ToolOffer
 from ..experience import Completion, Message, MessageText, Request, Sampling, Task
@@ -20,8 +21,9 @@ from .chat_codec import ChatCodec, without_markers
 from .chat_template import is_raw, prefill, template_of, written
 from .engines.base import ContextExceededError, Engine
 from .engines.requests import derive
-from .exact_prompt import exact_prompt
+from .exact_prompt import TextTokens, exact_prompt
 from .playing import Answer, Prompt, prompt_of
+from .spelling import spelled, telling
 
 
 class PromptError(ValueError):
@@ -129,7 +131,7 @@ class PolicyClient:
             safe = self._without_special(text)
             return safe if limit is None else _without_middle(safe, limit, self._closed)
 
-        exact = exact_prompt(self.tokenizer, render, self._safe(messages), said, shown, prefill(self.chat))
+        exact = exact_prompt(self._tokens, render, self._safe(messages), said, shown, prefill(self.chat))
         if exact.ids is None:
             return replace(prompt, retokenised=exact.missed)
         ids = (*self._opening, *exact.ids)
@@ -163,13 +165,14 @@ class PolicyClient:
         The context of a server is not known here.  Where it says that the prompt exceeds it, parts are left out as
         :meth:`prompt` does: a turn at each attempt, then half of the characters of the longest messages.
         """
-        prompt, limit = self.prompt(env, agent, task, said), 0
+        prompt, limit, listener = self.prompt(env, agent, task, said), 0, env.listener(agent)
         messages: Sequence[Message] = ()  # written again only where the server refuses
         tools: ToolOffer | None = None
         while True:
             try:
-                completions = await self.generate(prompt.ids, n, seed, key)
-                return Answer.of(prompt, *(replace(c, text=MessageText.of(c, len(prompt.ids))) for c in completions))
+                completions = await self.generate(prompt.ids, n, seed, key, listener if n == 1 else None)
+                read, spell = len(prompt.ids), listener is not None
+                return Answer.of(prompt, *(replace(c, text=self.told(c, read, spell)) for c in completions))
             except ContextExceededError:
                 if _at_start(env, task):
                     raise
@@ -186,6 +189,23 @@ class PolicyClient:
                 if not limit:
                     raise
                 prompt = Prompt(tuple(self._ids(_limited(safe, limit, self._closed), tools)), cut=True)
+
+    def told(self, completion: Completion, prompt_tokens: int, spell: bool) -> MessageText:
+        """The text of ``completion`` as a world is handed it, with its tokens where it is to ``spell`` them."""
+        if not spell or self._speller is None:
+            return MessageText.of(completion, prompt_tokens)
+        return MessageText.of(completion, prompt_tokens, spelled(self._speller, completion, prefill(self.chat)))
+
+    @cached_property
+    def _tokens(self) -> TextTokens:
+        assert not isinstance(self.tokenizer, ChatCodec)
+        return TextTokens(self.tokenizer)
+
+    @cached_property
+    def _speller(self) -> Tokenizer | None:
+        """A copy of the tokenizer, which another thread may use meanwhile; None of a server's."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        return None if backend is None else Tokenizer.from_str(backend.to_str())
 
     def _limit(self, messages: Sequence[Message], tools: ToolOffer | None) -> int:
         """How many characters (of a closed vocabulary: words) of each of ``messages``, but the system's, the context
@@ -221,7 +241,7 @@ class PolicyClient:
             return self.tokenizer.apply_chat_template(safe, () if tools is None else tools.schemas)
         text = self._text(safe, tools)
         with self._writing():
-            return [*self._opening, *self.tokenizer.encode(text, add_special_tokens=False)]
+            return [*self._opening, *self._tokens(text)]
 
     def _text(self, safe: Sequence[Message], tools: ToolOffer | None) -> str:
         assert not isinstance(self.tokenizer, ChatCodec)
@@ -333,14 +353,23 @@ class PolicyClient:
         return sorted(names, key=len, reverse=True)
 
     async def generate(
-        self, prompt_ids: tuple[int, ...], n: int, seed: int, key: tuple[int | str, ...]
+        self,
+        prompt_ids: tuple[int, ...],
+        n: int,
+        seed: int,
+        key: tuple[int | str, ...],
+        listener: Listener | None = None,
     ) -> list[Completion]:
         """``n`` completions of one prompt; see :class:`..experience.Request`.  Their texts begin with what ends the
-        prompt for that (:data:`.chat_template.PREFILL`)."""
-        completions = await self.engine.generate(
-            Request(policy=self.policy, prompt_ids=prompt_ids, n=n, sampling=self.sampling, seed=seed, key=key)
-        )
+        prompt for that (:data:`.chat_template.PREFILL`).  The ``listener`` is told the first, while it is written,
+        where nothing of it may be taken back: not with stop strings."""
         begin = prefill(self.chat)
+        tell = None
+        if listener is not None and not self.sampling.stop and (speller := self._speller) is not None:
+            tell = telling(speller, listener, begin)
+        completions = await self.engine.generate(
+            Request(self.policy, prompt_ids, n, self.sampling, seed, key, None, tell)
+        )
         return [replace(each, text=begin + each.text) for each in completions] if begin else completions
 
 

@@ -116,6 +116,14 @@ def test_nothing_is_answered_without_the_key(ask: Ask, application: Application,
     assert len(application.bodies) == before
 
 
+def test_a_key_and_an_error_in_anthropics_form(ask: Ask) -> None:
+    assert ask({}, Authorization=None, X_Api_Key=KEY)[0] == 200
+    for header in ({"X_Api_Key": "wrong"}, {"X_Api_Key": f"Bearer {KEY}"}, {}):
+        status, answer = ask({}, "/episodes/e/v1/messages", Authorization=None, **header)
+        assert (status, answer["type"], answer["error"]["type"]) == (401, "error", "authentication_error")
+    assert refused(ask({}, Authorization="Bearer wrong", X_Api_Key=KEY)) == (401, "invalid_api_key")
+
+
 def test_health_needs_no_key(ask: Ask) -> None:
     assert ask(path="/health", method="GET", Authorization=None)[0] == 200
     assert refused(ask({}, path="/health", Authorization=None)) == (401, "invalid_api_key")
@@ -193,7 +201,7 @@ def test_a_body_without_a_length_is_bounded_too(port: int) -> None:
         (f"POST /v1/x HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nAuthorization: Bearer {KEY}\r\n", 421),
         (f"POST /v1/x HTTP/1.0\r\nAuthorization: Bearer {KEY}\r\n", 421),
         (f"POST http://localhost/v1/x HTTP/1.1\r\nHost: evil.example\r\nAuthorization: Bearer {KEY}\r\n", 421),
-        (f"POST /v1/x?key={KEY} HTTP/1.1\r\nHost: localhost\r\nX-Api-Key: {KEY}\r\nCookie: key={KEY}\r\n", 401),
+        (f"POST /v1/x?key={KEY} HTTP/1.1\r\nHost: localhost\r\nApi-Key: {KEY}\r\nCookie: key={KEY}\r\n", 401),
         ("GET /health/../v1/models HTTP/1.1\r\nHost: localhost\r\n", 401),
         ("GET /health%2f HTTP/1.1\r\nHost: localhost\r\n", 401),
         ("GET //health HTTP/1.1\r\nHost: localhost\r\n", 401),

@@ -1,16 +1,28 @@
 """OpenAI's requests, read strictly; replies whole and streamed."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from troupe.gateway.guard import RefusedError
-from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest, ToolCall, completion, read_request, stream
+from troupe.gateway.protocol import (
+    ChatMessage,
+    ChatReply,
+    ChatRequest,
+    ChatStream,
+    ToolCall,
+    completion,
+    read_request,
+)
 
 USER = {"role": "user", "content": "hello"}
 FUNCTION = {"name": "f", "arguments": "{}"}
 TOOL = {"type": "function", "function": {"name": "f"}}
+
+HOSTILE_FLAGS: list[Any] = ["true", "false", "", 1, 2, -1, 0.5, 1e300, ["x"], [True], {"on": True}, "\ud83d"]
+"""What is neither true nor false."""
 
 
 def read(**keys: Any) -> ChatRequest:
@@ -49,6 +61,7 @@ def test_a_request() -> None:
     assert read(messages=[empty]).messages == (ChatMessage("assistant", "x"),)
     assert read(tools=[TOOL], tool_choice="none").tools == ()
     assert read().key == read(temperature=1).key != read(tools=[TOOL]).key
+    assert read().key not in (read(logprobs=True).key, replace(read(), session="a").key)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +89,10 @@ def test_a_request() -> None:
         ({"messages": [USER, {"role": "tool", "content": "3"}]}, r"messages[1].tool_call_id"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"n": 2}, "n"),
-        ({"logprobs": True}, "logprobs"),
+        *(({"logprobs": value}, "logprobs") for value in HOSTILE_FLAGS),
+        *(({"top_logprobs": value}, "top_logprobs") for value in (1, 20, -1, "0", [0], 0.5, {"k": 1})),
+        *(({"stream": value}, "stream") for value in HOSTILE_FLAGS),
+        *(({"stream_options": value}, "stream_options") for value in (1, "include_usage", ["include_usage"])),
         ({"response_format": {"type": "json_object"}}, "response_format"),
         ({"guided_json": {}}, "guided_json"),
         ({"messages": [{"role": "user", "content": "half of \ud83d"}]}, "messages"),
@@ -108,9 +124,18 @@ def test_replies() -> None:
     whole = json.loads(completion(reply, read(tools=[TOOL]), "id", 1))
     assert whole["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
     assert whole["choices"][0]["message"] == {"role": "assistant", "content": None, "tool_calls": [call.body]}
-    events = list(stream(reply, read(stream=True, stream_options={"include_usage": True}), "id", 1))
+    request = read(stream=True, stream_options={"include_usage": True}, logprobs=True)
+    stream = ChatStream(request, "id", 1)
+    events = [*stream.begin(), *stream.text("I", [("I", -0.5)]), *stream.end(reply)]
     assert events[-1] == b"data: [DONE]\n\n"
-    chunks = [json.loads(event.removeprefix(b"data: ")) for event in events[:-1]]
-    assert chunks[0]["choices"][0]["delta"]["tool_calls"] == [{"index": 0, **call.body}]
-    assert chunks[1]["choices"][0]["finish_reason"] == "tool_calls" and chunks[2]["usage"]["total_tokens"] == 7
+    first, text, calls, end, usage = [json.loads(event.removeprefix(b"data: ")) for event in events[:-1]]
+    assert first["choices"][0]["delta"]["role"] == "assistant"
+    assert text["choices"][0]["delta"] == {"content": "I"}
+    said = {"token": "I", "bytes": [73], "logprob": -0.5, "top_logprobs": []}
+    assert text["choices"][0]["logprobs"] == {"content": [said]}
+    assert calls["choices"][0]["delta"]["tool_calls"] == [{"index": 0, **call.body}]
+    assert end["choices"][0]["finish_reason"] == "tool_calls" and usage["usage"]["total_tokens"] == 7
+    assert b"logprobs" not in b"".join(ChatStream(read(), "id", 1).text("I", [("I", -0.5)]))
+    whole = json.loads(completion(ChatReply("I", tokens=(("I", -0.5), ("", -1.0))), read(logprobs=True), "id", 1))
+    assert [each["logprob"] for each in whole["choices"][0]["logprobs"]["content"]] == [-0.5, -1.0]
     assert "usage" not in json.loads(completion(ChatReply("hi"), read(), "id", 1))

@@ -8,7 +8,7 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Completion, Message
-from troupe.rollout.exact_prompt import ExactPrompt, exact_prompt
+from troupe.rollout.exact_prompt import ExactPrompt, TextTokens, _in_order, exact_prompt
 
 from ..chat_templates import QWEN3
 
@@ -47,7 +47,7 @@ def render(tokenizer: PreTrainedTokenizerFast, messages: Sequence[Message]) -> s
 
 
 def exact(tokenizer: PreTrainedTokenizerFast, messages: Sequence[Message], *said: Completion) -> ExactPrompt:
-    return exact_prompt(tokenizer, lambda each: render(tokenizer, each), messages, said, lambda text: text)
+    return exact_prompt(TextTokens(tokenizer), lambda each: render(tokenizer, each), messages, said, lambda text: text)
 
 
 def chat(*contents: str) -> list[Message]:
@@ -156,8 +156,42 @@ def test_words_that_were_given_stand_before_the_tokens_that_were_sampled(tokeniz
     first = sampled(tokenizer, "a", "b")
     messages = chat("Say.", "xaab", "Again.")
     message = replace(first, text="xa" + first.text)
-    found = exact_prompt(tokenizer, lambda each: render(tokenizer, each), messages, [message], str, "xa")
+    found = exact_prompt(TextTokens(tokenizer), lambda each: render(tokenizer, each), messages, [message], str, "xa")
     begin = tokenizer.encode(render(tokenizer, chat("Say.")) + "xa", add_special_tokens=False)
     assert found.ids is not None and not found.missed
     assert found.ids[: len(begin) + len(first.token_ids)] == (*begin, *first.token_ids)
     assert exact(tokenizer, messages, message) == ExactPrompt(None, True), "they are not its tokens"
+
+
+def test_of_a_chat_that_grows_the_new_is_tokenised(
+    tokenizer: PreTrainedTokenizerFast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Per call as much at the end of 100 calls as at their begin, and the same tokens."""
+    tokens_of, read, encode = TextTokens(tokenizer), 0, tokenizer.encode
+
+    def counted(text: str, **keys: bool) -> list[int]:
+        nonlocal read
+        read += len(text)
+        return encode(text, **keys)
+
+    contents, said, costs = ["Say."], list[Completion](), list[int]()
+    for i in range(100):
+        messages, before = chat(*contents), read
+        whole = render(tokenizer, messages)
+        with monkeypatch.context() as patch:
+            patch.setattr(tokenizer, "encode", counted)
+            plain = tokens_of(whole)
+            found = exact_prompt(tokens_of, lambda each: render(tokenizer, each), messages, said, str)
+        assert plain == ids(tokenizer, whole)
+        assert not found.missed and (found.ids is None) == (not said)
+        costs.append(read - before)
+        said.append(sampled(tokenizer, "a", "b", f" {i:02}"))
+        contents += [said[-1].text, f"Again {i:02}."]
+    assert 0 < max(costs[2:]) <= costs[2]
+
+
+def test_equal_ends_are_pairs_and_of_equals_the_latest_is_taken() -> None:
+    assert _in_order(["a", "b"], ["a", "a", "b"]) == {0: 1, 1: 2}
+    assert _in_order(["x", "a", "b"], ["a", "b"]) == {1: 0, 2: 1}
+    assert _in_order(["a", "x", "b"], ["a", "a", "y", "b"]) == {0: 1, 2: 3}
+    assert _in_order(["a"], []) == {} == _in_order([], ["a"])

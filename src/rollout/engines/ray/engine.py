@@ -151,8 +151,13 @@ class RayEngine:
 
     async def _serve(self, requests: Sequence[Request]) -> list[Answer]:
         # The clock of a deadline is this process's.
-        answers: list[Answer] = await self.actor.ask("serve", [replace(request, deadline=None) for request in requests])
+        answers: list[Answer] = await self.actor.ask("serve", [_sent(request) for request in requests])
         return answers
+
+
+def _sent(request: Request) -> Request:
+    """``request`` without what is of this process: its clock, and who is told tokens."""
+    return replace(request, deadline=None, on_token=None)
 
 
 def stored(ray: Any, weights: Mapping[str, Tensor]) -> StoredWeights:
@@ -169,7 +174,7 @@ class BorrowedEngine(Weightless):
     async def generate(self, request: Request) -> list[Completion]:
         """See :class:`..base.Engine`.  Raises :class:`....cluster.actors.LostActorError`."""
         try:
-            (((completions, failed),), _) = await self.handle.serve.remote([replace(request, deadline=None)])
+            (((completions, failed),), _) = await self.handle.serve.remote([_sent(request)])
         except import_module("ray").exceptions.RayActorError as lost:
             raise LostActorError("an engine has ended") from lost
         if failed is not None:
