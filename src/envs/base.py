@@ -194,8 +194,8 @@ class Game(TeamEnv):
         no strategy."""
 
     @abstractmethod
-    def average(self, strategies: Sequence[Strategy]) -> Strategy:
-        """The strategy that plays as one of ``strategies`` does, drawn anew for each episode."""
+    def mixture(self, one: Strategy, other: Strategy, share: float) -> Strategy:
+        """The strategy that plays an episode as ``other`` with the probability ``share``, else as ``one``."""
 
 
 class Delegating(TeamEnv):

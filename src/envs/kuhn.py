@@ -1,9 +1,9 @@
 """Kuhn poker (H. W. Kuhn, A simplified two-person poker, 1950): two players, three cards, zero sum.
 
 Each antes 1 and is dealt one of three cards.  In turn they pass or bet 1 more: two passes, or two bets, and the higher
-card takes the pot; a pass after a bet gives it away.  The team is the ``player``, in either seat; the ``opponent`` plays
-against it and is asked in the same words, so that one policy can play both.  With an equilibrium strategy the first
-seat loses 1/18 ante a game, and which strategies are one is known: see :meth:`Kuhn.exploitability`.
+card takes the pot; a pass after a bet gives it away.  The team is the ``player``, in either seat; the ``opponent``
+plays against it and is asked in the same words, so that one policy can play both.  With an equilibrium strategy the
+first seat loses 1/18 ante a game; all such strategies are known (:func:`equilibrium`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ FORFEIT = "forfeit"
 """What any other message is: it loses as much as can be lost."""
 MOST = 2.0
 """Antes that a game can cost."""
-PLACES = [(seat, card, past) for seat in (0, 1) for card in range(3) for past in (((), (0, 1)), ((0,), (1,)))[seat]]
+Place = tuple[int, int, tuple[int, ...]]
+PLACES: list[Place] = [
+    (seat, card, past) for seat in (0, 1) for card in range(3) for past in (((), (0, 1)), ((0,), (1,)))[seat]
+]
 """The information sets: seat, card, and the actions before, each by its index."""
 INDEX = {place: index for index, place in enumerate(PLACES)}
 
@@ -44,7 +47,8 @@ class Kuhn(Game):
     tasks_are_all = True
 
     def __init__(self) -> None:
-        self.cards, self.seat, self.past = (0, 1), 0, (0, 0)  # over, until there is a task
+        self.cards: tuple[int, ...] = (0, 1)
+        self.seat, self.past = 0, tuple[int, ...]((0, 0))  # over, until there is a task
 
     @property
     def turn(self) -> int:  # type: ignore[override]
@@ -95,10 +99,13 @@ class Kuhn(Game):
         return self.cards, self.seat, self.past
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        """Experts play the equilibrium in which the first seat never bluffs; all others any legal action."""
+        """Experts play the equilibrium in which the first seat never bluffs.  Novices bet the more often the higher
+        their card, and less often after a bet.  Flawed players do anything legal.
+        """
         seat = self.seat if agent == PLAYER else 1 - self.seat
-        weights = equilibrium(0.0)[INDEX[seat, self.cards[seat], self.past]] if skill == "expert" else (1.0, 1.0)
-        return rng.choices(ACTIONS, weights)[0]
+        card, bet = self.cards[seat], 1 in self.past
+        weights = equilibrium(0.0)[INDEX[seat, card, self.past]] if skill == "expert" else (1.0, 1.0)
+        return rng.choices(ACTIONS, (1 + bet, (1 / 3, 1, 3)[card]) if skill == "novice" else weights)[0]
 
     # ---- strategies ------------------------------------------------------------------------------------------------
 
@@ -109,23 +116,22 @@ class Kuhn(Game):
         """In antes: what a best response to ``strategy`` wins, the mean of both seats (NashConv / 2); 0 for an
         equilibrium, and only there."""
         check_strategy(strategy)
-        each = (best_response(strategy, seat, card, (), {c: 1 / 6 for c in range(3) if c != card}) for seat, card in SIDES)
-        return sum(each) / 2
+        sides = product((0, 1), range(3))
+        deals = {card: {other: 1 / 6 for other in range(3) if other != card} for card in range(3)}
+        return sum(best_response(strategy, seat, card, (), deals[card]) for seat, card in sides) / 2
 
-    def average(self, strategies: Sequence[Strategy]) -> Strategy:
-        """The strategy that plays as one of ``strategies`` does, drawn anew for each game: at a later decision each
-        counts as often as it comes there."""
-        for strategy in strategies:
-            check_strategy(strategy)
+    def mixture(self, one: Strategy, other: Strategy, share: float) -> Strategy:
+        """At a second decision each counts as often as it comes there."""
+        check_strategy(one)
+        check_strategy(other)
         rows = []
         for index, (seat, card, past) in enumerate(PLACES):
-            reach = [each[INDEX[seat, card, ()]][past[0]] if len(past) == 2 else 1.0 for each in strategies]
-            whole = sum(reach) or 1.0  # where none comes nothing depends on it
-            rows.append([sum(r * each[index][a] for r, each in zip(reach, strategies, strict=True)) / whole for a in (0, 1)])
+            parts = [(1 - share, one), (share, other)]
+            if len(past) == 2:
+                parts = [(part * each[INDEX[seat, card, ()]][past[0]], each) for part, each in parts]
+            whole = sum(part for part, _ in parts) or 1.0  # where none comes nothing depends on it
+            rows.append([sum(part * each[index][action] for part, each in parts) / whole for action in (0, 1)])
         return rows
-
-
-SIDES = list(product((0, 1), range(3)))
 
 
 def prompt(seat: int, card: int, past: Sequence[int]) -> list[Message]:
@@ -176,9 +182,11 @@ def check_strategy(strategy: Strategy) -> None:
     if len(strategy) != len(PLACES):
         raise ValueError(f"a strategy of {Kuhn.name} has {len(PLACES)} decisions, got {len(strategy)}")
     for (seat, card, past), row in zip(PLACES, strategy, strict=True):
-        if len(row) != 2 or not all(0 <= p <= 1 for p in row) or sum(row) > 1 + 1e-6:
+        if len(row) != 2 or not all(0 <= p <= 1 for p in row) or sum(row) > 1 + 1e-4:
             where = prompt(seat, card, past)[-1]["content"]
-            raise ValueError(f"{Kuhn.name}, {where}: expected the probabilities of {' and '.join(ACTIONS)}, got {row!r}")
+            raise ValueError(
+                f"{Kuhn.name}, {where}: expected the probabilities of {' and '.join(ACTIONS)}, got {row!r}"
+            )
 
 
 def vocabulary() -> list[str]:
