@@ -36,7 +36,7 @@ class PastSettings:
     half_life: Positive | None = None
 
     def __post_init__(self) -> None:
-        check_fields(self, "past.")
+        check_fields(self)
 
     def draw(self, iteration: int, rng: Random) -> int:
         """The iteration whose weights play after ``iteration`` iterations."""
