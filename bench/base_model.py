@@ -24,6 +24,7 @@ from troupe.envs.delegation import Delegation
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.grid.sudoku import Sudoku
+from troupe.envs.kuhn import Kuhn
 from troupe.envs.math import Arithmetic
 from troupe.envs.search import FactSearch
 from troupe.envs.signalling.world import Signalling
@@ -174,6 +175,16 @@ novices in every role. It writes functions that do a part of the task, and does 
             "two turns": lambda: MicroCollab(LocalSandbox(workers=1), horizon=2, feedback="level_passed"),
             "one agent": lambda: MicroCollab(LocalSandbox(workers=1), team="solo"),
         },
+    ),
+    "laptop_kuhn": About(
+        title="The base model of Kuhn poker at laptop scale",
+        demonstrations="""demonstrations of
+novices in both seats, who bet by their card, as if nobody looked: no equilibrium was shown.""",
+        phases="""- Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one (see
+  `troupe.warm_start.curriculum`, and `demonstration` in `troupe.envs.kuhn`).""",
+        measure="Games won against itself, of {tasks} (95 % interval):",
+        worlds={"kuhn": Kuhn},
+        tasks=12,  # all there are
     ),
     "laptop_signalling": About(
         title="The base model of Signalling at laptop scale",

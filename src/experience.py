@@ -66,6 +66,8 @@ class Task:
     """Whatever the world needs to reset to this task."""
     world: str = ""
     """Name of the world, where several are played at once."""
+    role: str = ""
+    """The team's place in the game, where a world has several, such as a seat: role baselines tell them apart."""
 
 
 @dataclass(frozen=True)

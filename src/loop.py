@@ -16,6 +16,7 @@ from .diagnostics.extra_episodes import Extra
 from .diagnostics.states import divergence
 from .envs.returned import TaskSource
 from .evaluation.held_out import HeldOut
+from .evaluation.self_play import SelfPlay
 from .experience import Episode, Task
 from .kernels.memory import trim_heap
 from .models.learning.learner import Groups
@@ -51,6 +52,7 @@ class TrainLoop:
         checkpoints: CheckpointFolder,
         output: RunOutput,
         diagnostics: Diagnostics,
+        self_play: SelfPlay,
     ) -> None:
         self.source, self.world, self.team = source, source.world, team
         self.sampler, self.credit, self.router = sampler, credit, router
@@ -59,7 +61,8 @@ class TrainLoop:
         self.directory, self.display, self.observers = output.directory, output.display, output.observers
         self.ranks, self.progress, self.budget = team.ranks, Progress(), settings.loop.budget
         self.diagnostics, self.trees, self.tell = diagnostics, diagnostics.trees, output.callbacks
-        self.held_out = HeldOut(team, source.held_out, settings, output, divergence)
+        self.self_play = self_play
+        self.held_out = HeldOut(team, source.held_out, settings, output, divergence, self_play)
         self.resample, self.episodes_per_task = sampler.resample, sampler.k if sampler.topology == "chain" else 1
         self.ahead: Ahead | None = None
         if bound := settings.loop.staleness:
@@ -73,6 +76,7 @@ class TrainLoop:
         """One iteration; returns its metrics.  Once the policies begin to learn from it, no interrupt stops it."""
         self.measured, now = {}, self.progress.iteration
         self.tell("on_iteration_start", self)
+        self.measured |= await self.self_play.draw(now)
         with timed(self.measured, "rollout"):
             episodes = await (self.collect() if self.ahead is None else self._collect_ahead(self.ahead))
         self.tell("on_rollout_end", self, episodes)
@@ -209,8 +213,9 @@ class TrainLoop:
         """
         status, count_seconds = "failed", self.progress.clock()
         try:
-            if self.rebuilds and not self.progress.iteration:
-                self._checkpoint()  # a pool may be lost before the first one that is due
+            if (self.rebuilds or self.self_play.past) and not self.progress.iteration:
+                await self.self_play.measure(0)
+                self._checkpoint()  # a pool may be lost before the first one that is due; opponents play with the first
             await self._begin()
             while self.progress.row or not self.over():
                 if not self.progress.row:
@@ -263,6 +268,7 @@ class TrainLoop:
     async def _end_iteration(self) -> None:
         """Validate where that is due, and write the metrics."""
         row = self.progress.row | await self.held_out.validate(self.world, self.progress, last=self.over())
+        row |= await self.self_play.measure(self.progress.iteration)
         self.tell("on_iteration_end", self, row)
         if self.over():
             row |= await self.trees.written()
@@ -285,7 +291,7 @@ class TrainLoop:
         if not self.ranks.first and ranks.world == 1:
             return
         state = {**self.progress.state_dict(), "credit": self.credit.state_dict(), "engines": self.team.engine_states()}
-        state["callbacks"] = self.tell.state_dict()
+        state |= {"callbacks": self.tell.state_dict(), "self_play": self.self_play.state_dict()}
         if self.ahead is not None:
             state["ahead"] = self.ahead.state_dict()
         self.checkpoints.write(self.team.policies, self.team.tokenizers, state, ranks, self.team.critics.by_name)

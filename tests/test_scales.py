@@ -38,6 +38,7 @@ MAGRPO = {"code_collab": ("Qwen/Qwen2.5-Coder-3B", 2e-5, 2, 780), "writing": ("Q
 HAS = {
     "couplet": ["laptop"],
     "signalling": ["laptop"],
+    "kuhn": ["laptop"],
     "delegation": ["laptop"],
     "code": ["laptop", "coder", "paper_1_7b", "paper_8b"],
     "search": ["laptop", "coder", "paper_1_7b", "paper_8b"],
@@ -305,7 +306,7 @@ PLANS += [("experiment=sokoban_specialized", "paper_8b"), ("experiment=math_spec
 
 
 def test_every_world_of_the_papers_scales_has_a_plan_to_print() -> None:
-    without = {"couplet", "delegation", "signalling"}
+    without = {"couplet", "delegation", "kuhn", "signalling"}
     assert {words for words, _ in PLANS if words.startswith("experiment")} == {
         f"experiment={name}_specialized" for name in {*WORLDS} - without
     }

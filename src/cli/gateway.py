@@ -168,7 +168,7 @@ def clients_of(team: TeamSource, checkpoint: str | None, factory: ActorFactory) 
     checkpoint = checkpoint or team.default_checkpoint
     if checkpoint not in CHECKPOINTS:
         raise ConfigError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}, got {checkpoint}")
-    sources = {agent: team.policy("run", agent, checkpoint) for agent in team.config["team"]}  # type: ignore[arg-type]
+    sources = {agent: team.policy("run", agent, checkpoint) for agent in team.config["team"]}
     for agent, source in sources.items():
         if isinstance(source, ScriptedPolicy):
             raise ConfigError(f"agent '{agent}' has a scripted policy, which speaks only in its own world")

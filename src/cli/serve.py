@@ -75,7 +75,7 @@ def servings(team: TeamSource, checkpoint: str | None, port: int) -> list[Servin
         raise ConfigError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}, got {checkpoint}")
     plan: dict[str, Serving] = {}  # by model and chat: a server has one template
     for agent, name in team.config["team"].items():
-        policy = team.policy("run", agent, checkpoint)  # type: ignore[arg-type]  # checked above
+        policy = team.policy("run", agent, checkpoint)
         if not isinstance(policy, LocalPolicy):
             continue
         model, chat = resolve(policy.base_model or policy.weights), dict(policy.chat)

@@ -66,6 +66,10 @@ class TeamEnv(ABC):
     """Whether the agents that act first, and their prompts, are known without :meth:`begin`."""
     session: str = ""
     """In which of a program's sessions the agents act now, as a path: ``a/b`` is a child of ``a``."""
+    opponents: tuple[str, ...] = ()
+    """The agents that play against the team: its reward is their loss."""
+    tasks_are_all: bool = False
+    """Whether there are so few tasks that each split has them all: nothing is held out."""
 
     @abstractmethod
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
@@ -174,6 +178,35 @@ class TeamEnv(ABC):
         raise TypeError(f"{type(self).__name__} has no demonstrations")
 
 
+@dataclass(frozen=True)
+class Decision:
+    """An information set: what whoever decides there sees, and the texts between which it chooses."""
+
+    messages: Sequence[Message]
+    texts: Sequence[str]
+
+
+Strategy = Sequence[Sequence[float]]
+"""By decision, the probability of each of its texts; what is left of 1 is that of all other texts."""
+
+
+class Game(TeamEnv):
+    """A world of two sides that is small enough to list all decisions, of the team and of its opponents."""
+
+    @abstractmethod
+    def decisions(self) -> Sequence[Decision]:
+        """All of them, in a fixed order."""
+
+    @abstractmethod
+    def exploitability(self, strategy: Strategy) -> float:
+        """What a best response to ``strategy`` wins, exactly; 0 for an equilibrium.  Raises ``ValueError`` for what is
+        no strategy."""
+
+    @abstractmethod
+    def mixture(self, one: Strategy, other: Strategy, share: float) -> Strategy:
+        """The strategy that plays an episode as ``other`` with the probability ``share``, else as ``one``."""
+
+
 class Delegating(TeamEnv):
     """A world that is another one, :attr:`world`, but for what it does itself."""
 
@@ -187,6 +220,14 @@ class Delegating(TeamEnv):
     @property
     def session(self) -> str:  # type: ignore[override]
         return self.world.session
+
+    @property
+    def opponents(self) -> tuple[str, ...]:  # type: ignore[override]
+        return self.world.opponents
+
+    @property
+    def tasks_are_all(self) -> bool:  # type: ignore[override]
+        return self.world.tasks_are_all
 
     async def begin(self) -> None:
         await self.world.begin()

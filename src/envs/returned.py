@@ -150,7 +150,7 @@ def _is_message(message: object) -> bool:
 class TaskSource:
     """The tasks of ``world``.  A task that was drawn for one split is in no other: success on tasks that were learnt
     from would be reported as that on held-out tasks.  ``held_out`` has the tasks of a run's evaluations, by split, once
-    they are drawn.
+    they are drawn.  Where a world has the same few tasks in each split (``tasks_are_all``), nothing is held out.
     """
 
     def __init__(self, world: TeamEnv) -> None:
@@ -179,7 +179,7 @@ class TaskSource:
             _expect(twice is None, "two tasks have the task_id", twice)
         except TypeError as error:
             raise WorldValueError(f"{name}: {error}") from None
-        for task in tasks:
+        for task in () if self.world.tasks_are_all else tasks:
             self._check_split(name, task)
         return tasks
 

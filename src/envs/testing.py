@@ -205,7 +205,8 @@ class _Trial:
             actions = {agent: self.speak(env, agent) for agent in acting}
             await self.check_key(env, actions)
             result = await self.checked_step(env, actions)
-            self.expect(result.team >= silent.team, f"{actions!r:.200} costs the team more than silence")
+            better = self.gain(acting, result) >= self.gain(acting, silent)
+            self.expect(better, f"{actions!r:.200} costs the {self.side(acting)} more than silence")
             for agent in acting:
                 free = result.local[agent] >= silent.local[agent]
                 self.expect(free, f"{actions[agent]!r:.200} costs {agent} more than silence")
@@ -214,6 +215,13 @@ class _Trial:
         await self.check_wrong_agents(env)
         self.check_drawing(env)
         return script, rewards
+
+    def side(self, acting: Sequence[str]) -> str:
+        return "opponent" if set(acting) <= {*self.world.opponents} else "team"
+
+    def gain(self, acting: Sequence[str], result: StepResult) -> float:
+        """What the side of the ``acting`` agents earns: the reward of the team is its opponents' loss."""
+        return result.team if self.side(acting) == "team" else -result.team
 
     def speak(self, env: TeamEnv, agent: str) -> str:
         """A possible message: correct, correct but damaged, one of the past, or garbage."""
@@ -363,7 +371,8 @@ class _Trial:
                 for garbage in [silence | {agent: text} for agent in acting]:
                     fork = env.fork()
                     result = await self.checked_step(fork, garbage)
-                    self.expect(result.team <= quiet.team, f"{garbage!r:.200} earns the team more than silence")
+                    free = self.gain(acting, result) <= self.gain(acting, quiet)
+                    self.expect(free, f"{garbage!r:.200} earns the {self.side(acting)} more than silence")
                     if fork.next_agents():
                         self.check_state(fork)
                         await self.check_key(fork, dict.fromkeys(fork.next_agents(), ""))

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
 from ..experience import Sampling
 from ..rollout.engines.remote.settings import RemoteSettings
 from .episodes import EchoActor
-from .request import Checkpoint, EvalRequest
+from .request import Checkpoint, EvalRequest, check_checkpoint
 
 
 @dataclass(frozen=True)
@@ -125,10 +125,8 @@ def _other_checkpoint(request: EvalRequest, agent: str) -> Checkpoint:
     _, _, name = request.agents[agent].partition("@")
     if not name:
         return "best" if request.checkpoint == "base" else request.checkpoint
-    for known in get_args(Checkpoint):
-        if name == known:
-            return known
-    raise ConfigError(f"agents.{agent}: checkpoint '{name}' is unknown{nearest(name, get_args(Checkpoint))}")
+    check_checkpoint(f"agents.{agent}: checkpoint '{name}' is unknown", name)
+    return name
 
 
 def _check_agents(request: EvalRequest, agents: Sequence[str]) -> None:

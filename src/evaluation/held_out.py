@@ -16,6 +16,7 @@ from ..runs.output import RunOutput
 from ..runs.progress import Progress
 from ..runs.tables import episode_table
 from .episodes import EpisodeResult, PolicyActor, evaluate
+from .self_play import SelfPlay
 from .summary import lost_failures, summarise
 
 Compare = Callable[[Mapping[str, Any], Sequence[EpisodeResult]], dict[str, float]]
@@ -33,8 +34,10 @@ class HeldOut:
         settings: TrainSettings,
         output: RunOutput,
         compare: Compare,
+        self_play: SelfPlay,
     ) -> None:
         self.team, self.tasks, self.settings, self.output, self.compare = team, tasks, settings, output, compare
+        self.self_play = self_play
 
     async def evaluate(
         self, world: TeamEnv, progress: Progress, split: Split, title: str, file: str | None = None
@@ -42,6 +45,7 @@ class HeldOut:
         """Evaluate on ``split``; shows the result and writes the episodes to ``file``."""
         if not self.settings.loop.staleness:  # else prompts of training are under way
             await self.team.forget()
+        await self.self_play.first()
         actors = {agent: PolicyActor(client) for agent, client in self.team.evaluation.items()}
         seed, faults, display = derive(self.settings.seed, "eval", split), self.settings.faults, self.output.display
 

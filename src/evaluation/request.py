@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
@@ -9,7 +10,9 @@ from typing import Any, Literal, get_args
 from ..errors import ConfigError, Positive, Whole, check_fields, nearest
 from ..experience import Sampling, Split
 
-Checkpoint = Literal["best", "last", "base"]
+Checkpoint = str
+"""``best``, ``last``, ``base`` (no training), or ``iteration_NNNNN``."""
+NAMED = ("best", "last", "base")
 Temperature = float | Literal["own"]
 MOST_EPISODES = 10_000_000
 SAMPLING = ("top_p", "top_k", "max_tokens")
@@ -42,9 +45,9 @@ class EvalRequest:
     """
 
     def __post_init__(self) -> None:
-        for key, known in (("checkpoint", get_args(Checkpoint)), ("split", get_args(Split))):
-            if getattr(self, key) not in known:
-                raise ConfigError(f"{key}={getattr(self, key)} is unknown{nearest(str(getattr(self, key)), known)}")
+        check_checkpoint(f"checkpoint={self.checkpoint} is unknown", self.checkpoint)
+        if self.split not in get_args(Split):
+            raise ConfigError(f"split={self.split} is unknown{nearest(str(self.split), get_args(Split))}")
         if self.benchmark and self.split != "test":
             raise ConfigError(f"benchmark={','.join(self.benchmark)} has a test split only, not split={self.split}")
         check_fields(self, error=ConfigError)
@@ -76,6 +79,12 @@ class EvalRequest:
             replace(Sampling(), **self.sampling)
         except ValueError as error:
             raise ConfigError(str(error)) from error
+
+
+def check_checkpoint(error: str, name: Checkpoint) -> None:
+    """Raise :class:`ConfigError` for what can be no name of a checkpoint."""
+    if name not in NAMED and not re.fullmatch(r"iteration_\d{5,}", str(name)):
+        raise ConfigError(f"{error}{nearest(str(name), [*NAMED, 'iteration_NNNNN'])}")
 
 
 def requested(keys: Mapping[str, Any], config: Mapping[str, Any], trained: bool) -> EvalRequest:

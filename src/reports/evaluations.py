@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,8 +46,10 @@ def evaluation_of(folder: Path) -> Evaluation:
 
 
 def weights_of(folder: Path) -> str:
-    """One of :data:`WEIGHTS`, by the evaluation's configuration, or :data:`UNKNOWN`."""
-    return WEIGHTS.get(str(_request(folder).get("checkpoint")), UNKNOWN)
+    """One of :data:`WEIGHTS`, or after how many iterations, by the evaluation's configuration; else :data:`UNKNOWN`."""
+    name = str(_request(folder).get("checkpoint"))
+    numbered = re.fullmatch(r"iteration_(\d+)", name)
+    return f"after iteration {int(numbered[1])}" if numbered else WEIGHTS.get(name, UNKNOWN)
 
 
 def speakers_of(folder: Path) -> tuple[str, ...]:

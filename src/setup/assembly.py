@@ -16,6 +16,7 @@ from rich.console import Console
 
 from ..diagnostics.diagnostics import Diagnostics
 from ..envs.base import TeamEnv
+from ..evaluation.self_play import SelfPlay
 from ..loop import TrainLoop
 from ..models.learning.ranks import Ranks
 from ..models.pools.checkpoint import START, restore
@@ -130,6 +131,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             ),
             checkpoints=checkpoints,
             output=output,
+            self_play=SelfPlay(team, parts.past, checkpoints, parts.world, run.seed),
             diagnostics=Diagnostics(run.diagnostics, team, output, run.faults, beside=not parts.settings.lockstep),
         )
         if state:
@@ -179,6 +181,8 @@ def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:
     restore(loop.checkpoints.at(progress.iteration), loop.team.policies, loop.team.critics.by_name)
     loop.credit.load_state_dict(state["credit"])
     loop.tell.load_state_dict(state.get("callbacks", {}))
+    if loop.self_play.past:
+        loop.self_play.load_state_dict(state["self_play"])
     loop.team.load_engine_states(state.get("engines", {}))  # checkpoints of older versions have none
     if loop.ahead is not None:
         loop.ahead.load_state_dict(state["ahead"])

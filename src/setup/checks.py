@@ -121,8 +121,8 @@ def check_state(state: dict[str, Any], settings: LoopSettings, checkpoints: Chec
 def checkpoints_of(parts: Parts) -> CheckpointFolder:
     """The folder of checkpoints in the run directory.  Raises :class:`ConfigError`."""
     path = Path(parts.config.run_dir) / CHECKPOINTS
-    settings = asdict(parts.config.loop.checkpoint)
-    folder: CheckpointFolder = call("loop.checkpoint", CheckpointFolder, path, parts.binding, **settings)
+    settings, pools = asdict(parts.config.loop.checkpoint), {each.every for each in parts.past.values()}
+    folder: CheckpointFolder = call("loop.checkpoint", CheckpointFolder, path, parts.binding, **settings, pools=pools)
     return folder
 
 

@@ -54,7 +54,8 @@ class World:
     ``policies`` maps a scale, or ``others``, to a file of ``policy/``; to the keys that differ from the file with the
     scale's name, or from that which the key ``policy`` names (``policy=SCALE_WORLD`` is the result); null: not this
     scale.  ``figures`` maps a scale, or the figures that several have (``paper``), to the keys of a run that differ in
-    this world.  ``algorithm`` is that of ``experiment=WORLD_REGIME``, or the keys that it has otherwise.
+    this world.  ``opponents``: the agents that play against the team, each with the agent whose past they are.
+    ``algorithm`` is that of ``experiment=WORLD_REGIME``, or the keys that it has otherwise.
     """
 
     agents: Sequence[str]
@@ -62,6 +63,7 @@ class World:
     solo: Solo | None = None
     figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     algorithm: str | Mapping[str, Any] | None = None
+    opponents: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -218,6 +220,9 @@ def read_world(name: str, section: Mapping[str, Any]) -> World:
     for agent in [*world.agents, *([world.solo.agent] if world.solo else [])]:
         if not re.fullmatch(r"\w[\w-]*", str(agent)):
             raise ConfigError(f"{key}: agent {agent!r}: a name is letters, digits, _ and -")
+    for pair in world.opponents.items():
+        if unknown := next((agent for agent in pair if agent not in world.agents), None):
+            raise ConfigError(f"{key}.opponents: no agent '{unknown}'{nearest(str(unknown), world.agents)}")
     if len(set(world.agents)) < len(world.agents):
         raise ConfigError(f"{key}.agents names an agent twice: {', '.join(world.agents)}")
     return world
@@ -250,12 +255,16 @@ def team_config(
         if unknown := next((each for each in world.solo.at if each not in known), None):
             raise ConfigError(f"env={name}: _world_.solo.at: scale '{unknown}' is unknown{nearest(unknown, known)}")
         agents, env = [world.solo.agent], {**world.solo.env, **world.solo.at.get(scale, {})}
-    team = {agent: agent if rule.policies == "per_agent" else "shared" for agent in agents}
+    alone = rule.policies == "per_agent"
+    team = {agent: agent if alone or agent in world.opponents else "shared" for agent in agents}
+    past = {agent: {"past": {"of": team[of]}} for agent, of in world.opponents.items()}
     defaults: list[Any] = []
     for policy in dict.fromkeys(team.values()):
         defaults.append({f"/policy@policies.{policy}": base})
-        defaults += [f"/policy/{layer}@policies.{policy}" for layer in rule.over]
-    return {"defaults": [*defaults, "_self_"], "team": team, **({"env": env} if env else {})}
+        layers = [*rule.over, *(["past"] if policy in past else [])]
+        defaults += [f"/policy/{layer}@policies.{policy}" for layer in layers]
+    more = {key: keys for key, keys in (("env", env), ("policies", past)) if keys}
+    return {"defaults": [*defaults, "_self_"], "team": team, **more}
 
 
 def _policy(scale: str, name: str, world: World, scales: Sequence[str], *, others: bool) -> str:

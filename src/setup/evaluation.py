@@ -163,10 +163,11 @@ class TeamSource:
         policy = partial(LocalPolicy, key, sampling=sampling, chat=chat, configured_as=name, engine=engine)
         if checkpoint == "base":
             return policy("base", node["base"])
-        folder = self._checkpoint(key, checkpoint) / name
+        own = node["past"]["of"] if tuning == "past" else name  # whose weights it has
+        folder = self._checkpoint(key, checkpoint) / own
         if tuning == "frozen":  # its weights are those of its base model at every checkpoint
             return policy(name, node["base"])
-        return policy(name, str(folder), base_model=node["base"] if tuning == "lora" else None)
+        return policy(name, str(folder), base_model=node["base"] if node.get("lora") else None)
 
     def _checkpoint(self, key: str, checkpoint: Checkpoint) -> Path:
         if self.run is None:

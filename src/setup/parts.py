@@ -13,13 +13,14 @@ from ..algorithms.credit.base import CreditRule
 from ..cluster.execution import Execution
 from ..envs.base import TeamEnv
 from ..errors import ConfigError, check_whole
+from ..evaluation.self_play import PastSettings
 from ..models.pools.strategies import DeepSpeed, Sharded, StrategySettings
 from ..rollout.samplers.sampler import Sampler
 from ..routing import Router
 from ..runs.budget import LoopSettings
 from .critics import CriticSpec, read_critics
 from .instantiation import build_world, construct, instantiated, part
-from .policies import PolicySpec, cautions, check_agents, read_policies
+from .policies import PolicySpec, cautions, check_agents, check_past, read_policies
 from .resume import binding
 from .sections import RunConfig, count_of, engine_name, read_config
 
@@ -222,6 +223,11 @@ class Parts:
     def settings(self) -> LoopSettings:
         return self.config.loop
 
+    @property
+    def past(self) -> dict[str, PastSettings]:
+        """By policy with the weights of another one."""
+        return {name: spec.past for name, spec in self.policies.items() if spec.past is not None}
+
 
 def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     """The parts that ``config`` names; ``unresolved`` is its yaml with interpolations.
@@ -240,6 +246,8 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
     strategy = _strategy(run.strategy)
     policies = read_policies(run.policies, run.algorithm, objective, strategy, run.engine, run.execution)
     check_agents(policies, run.team)
+    check_past(policies)
+    _check_sides(world, run, sampler, policies, strategy)
     _check_rows("engine", run.engine, sampler.k)
     for policy in policies.values():
         _check_rows(policy.engine_key, policy.engine, sampler.k)
@@ -262,6 +270,30 @@ def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
         check_on_ray(run.execution, policies, critics)
         strategy = replace(strategy, strategy="auto", devices=1, accelerator="cpu")  # of the run's process
     return Parts(run, binding(config), world, router, sampler, credit, policies, critics, strategy)
+
+
+def _check_sides(
+    world: TeamEnv, run: RunConfig, sampler: Sampler, policies: Mapping[str, PolicySpec], strategy: StrategySettings
+) -> None:
+    """Refuse what would let the other side of a world play for the team, and what opponents' weights cannot follow."""
+    for agent in world.opponents:
+        if policies[run.team[agent]].train_config is not None:
+            raise ConfigError(
+                f"team.{agent}={run.team[agent]}: agent '{agent}' plays against the team, whose reward is its loss, so "
+                f"that its policy cannot learn here; give policies.{run.team[agent]}.tuning=past, frozen or scripted"
+            )
+    if world.opponents and sampler.topology != "chain":
+        raise ConfigError(
+            f"algorithm.sampler ({type(sampler).__name__}): of an opponent's candidates the one that is best for the "
+            "team would go on; give an algorithm with chains (rloo, grpo, role_baselines)"
+        )
+    for name, spec in policies.items():
+        if spec.past is not None and (run.loop.staleness or run.execution.on_ray or strategy.strategy != "auto"):
+            raise ConfigError(
+                f"policies.{name}.tuning=past: its weights are read from the run's checkpoints before each iteration, "
+                "by a run of one process that waits for its updates; give loop.staleness=0, execution=local and "
+                "strategy=single_device"
+            )
 
 
 def warn(parts: Parts) -> None:

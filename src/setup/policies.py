@@ -11,6 +11,7 @@ from ..algorithms.objectives.base import Objective
 from ..cluster.execution import Execution
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, check_whole, nearest
+from ..evaluation.self_play import PastSettings
 from ..experience import Sampling
 from ..models.learning.settings import LoraSettings, Schedule, count_turns
 from ..models.learning.train_config import PolicyTrainConfig
@@ -23,6 +24,7 @@ from .sections import (
     FrozenSection,
     FullSection,
     LoraSection,
+    PastSection,
     PolicySection,
     Prompts,
     RemoteSection,
@@ -35,12 +37,12 @@ from .sections import (
 class PolicySpec:
     """One policy: its base model, how it is sampled in training and evaluation, and how it learns.
 
-    ``train_config`` and ``schedule`` are None where it does not learn (tuning=frozen, remote, scripted); ``lora`` is
-    its adapter, None where the whole model learns; ``remote`` is the server that speaks for it, and ``base`` then the
-    model's name there; ``skill`` is that of the demonstrator that speaks for it, and ``base`` then empty.  ``chat`` is
-    what the base's chat template is given beside the messages.  ``place`` is the strategy of its pool, which then has
-    processes of its own; None: the pool is where the run is.  ``engine`` is the configuration of the engine that
-    generates for it, empty where no model does, and ``engine_key`` the key that it stands under.
+    ``train_config`` and ``schedule`` are None where it does not learn (tuning=frozen, past, remote, scripted);
+    ``lora`` is its adapter, None where the whole model learns; ``remote`` is the server that speaks for it, and
+    ``base`` then the model's name there; ``skill`` is that of the demonstrator that speaks for it, and ``base`` then
+    empty.  ``chat`` is what the base's chat template is given beside the messages.  ``place`` is the strategy of its
+    pool, which then has processes of its own; None: the pool is where the run is.  ``engine`` is the configuration of
+    the engine that generates for it, empty where no model does, and ``engine_key`` the key that it stands under.
     """
 
     name: str
@@ -58,6 +60,8 @@ class PolicySpec:
     engine_key: str = "engine"
     agents: Mapping[str, tuple[Sampling, Sampling]] = field(default_factory=dict)
     """``train`` and ``eval`` of the agents that are sampled otherwise."""
+    past: PastSettings | None = None
+    """Whose weights it has, where they are those of another policy."""
     staleness: int | None = None
     """Updates that its messages may lie behind; None: as many as the run's."""
     prompts: Sequence[tuple[int, ...]] = ()
@@ -83,6 +87,11 @@ class PolicySpec:
     def full_weights(self) -> bool:
         """Whether all weights of its model learn; else nothing does, or an adapter."""
         return self.train_config is not None and self.lora is None
+
+    @property
+    def owns_model(self) -> bool:
+        """Whether all weights of its model change, so that it shares none."""
+        return self.full_weights or (self.past is not None and self.lora is None)
 
 
 def read_policies(
@@ -158,6 +167,22 @@ def cautions(policies: Mapping[str, PolicySpec], iterations: int) -> Iterator[st
             yield f"policies.{name}.schedule: the policy learns in none of the run's {iterations} iterations"
 
 
+def check_past(policies: Mapping[str, PolicySpec]) -> None:
+    """Raise :class:`ConfigError` where a policy is to have the weights of one that has none, or other ones."""
+    for name, spec in policies.items():
+        if spec.past is None:
+            continue
+        key, learning = f"policies.{name}.past.of={spec.past.of}", [n for n, s in policies.items() if s.train_config]
+        if spec.past.of not in learning:
+            raise ConfigError(f"{key} is no policy that learns{nearest(spec.past.of, learning)}")
+        other = policies[spec.past.of]
+        for what, own, its in (("base", spec.base, other.base), ("lora", spec.lora, other.lora)):
+            if own != its:
+                raise ConfigError(
+                    f"{key}: policies.{name}.{what} must be that of policy '{spec.past.of}', {its}, got {own}"
+                )
+
+
 def check_names(policies: Mapping[str, Any]) -> None:
     """Raise :class:`ConfigError` for names that are no folders of their own: each policy's weights have one."""
     seen: dict[str, str] = {}
@@ -205,7 +230,7 @@ def _policy(name: str, section: PolicySection, algorithm: AlgorithmSection, obje
     assert isinstance(section, FrozenSection)  # of the other tunings
     spec = replace(spec, chat=read_chat(key, {"chat": section.chat, "prompts": section.prompts}))
     if not isinstance(section, FullSection):
-        return spec
+        return replace(spec, lora=section.lora, past=section.past) if isinstance(section, PastSection) else spec
     if section.staleness is not None:
         check_whole(f"{key}.staleness", section.staleness, 0)
     return replace(

@@ -19,6 +19,7 @@ from ..cluster.execution import Execution
 from ..diagnostics.settings import DiagnosticsSettings
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
+from ..evaluation.self_play import PastSettings
 from ..experience import Sampling
 from ..models.learning.settings import Alternation, CriticSettings, LoraSettings, UpdateSettings
 from ..rollout.engines.remote.settings import RemoteSettings
@@ -237,6 +238,15 @@ class FrozenSection(PolicySection):
 
 
 @dataclass(frozen=True, kw_only=True)
+class PastSection(FrozenSection):
+    """``tuning=past``: it is not trained, and speaks with weights that another policy has now, or had before; ``lora``:
+    where that one's are an adapter."""
+
+    past: PastSettings
+    lora: LoraSettings | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class FullSection(FrozenSection):
     """``tuning=full``: all its weights are trained.  ``devices`` and ``strategy`` (a name) give its pool processes of
     its own; ``staleness`` is its bound, where that is smaller than the run's.
@@ -265,6 +275,7 @@ TUNINGS: dict[str, type[PolicySection]] = {
     "full": FullSection,
     "lora": LoraSection,
     "frozen": FrozenSection,
+    "past": PastSection,
     "remote": RemoteSection,
     "scripted": ScriptedSection,
 }

@@ -22,6 +22,8 @@ from ..envs.grid.plan_path import PlanPath
 from ..envs.grid.sokoban import Sokoban
 from ..envs.grid.sudoku import Sudoku
 from ..envs.grid.sudoku import vocabulary as sudoku_vocabulary
+from ..envs.kuhn import Kuhn
+from ..envs.kuhn import vocabulary as kuhn_vocabulary
 from ..envs.math.arithmetic import Arithmetic
 from ..envs.math.arithmetic import words as arithmetic_words
 from ..envs.returned import TaskSource
@@ -197,6 +199,13 @@ CURRICULA = {
         variant=_signalling_variant,
         words=signalling_vocabulary(),
         recipe=NOVICES,
+    ),
+    # Each bets by its card, as if nobody looked.
+    "laptop_kuhn": Curriculum(
+        worlds=(Kuhn,),
+        variant=_default,
+        words=kuhn_vocabulary(),
+        recipe=replace(NOVICES, hidden=32, stable_steps=200, decay_steps=100),
     ),
     # Each writes about the article, at any length.
     "laptop_writing": Curriculum(

@@ -22,9 +22,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
 """Settings; a world is tried in the variants whose keys it has."""
 
 
-TEAM = {"code": (-1.0, 1.0), "writing": (0.0, 3.0), "code_collab": (0.0, 4.0)}
-"""Bounds of the team reward, where they are not 0 and 1: a program may pass fewer tests than the one before it, and
-Writing and Code collaboration give points."""
+TEAM = {"code": (-1.0, 1.0), "kuhn": (-1.0, 1.0), "writing": (0.0, 3.0), "code_collab": (0.0, 4.0)}
+"""Bounds of the team reward, where they are not 0 and 1: a program may pass fewer tests than the one before it, a
+game of Kuhn poker may be lost, and Writing and Code collaboration give points."""
 
 
 QUICK = {(name, "default") for name in WORLDS if name not in SETTINGS and name != "mixed"}
@@ -47,6 +47,7 @@ async def test_the_world_keeps_the_contract(name: str, variant: str) -> None:
     try:
         await world.open()
         tasks = 4 if name in SETTINGS else 2  # of two boxes the solver may miss one in ten
-        await check_world(world, tasks=tasks, team=TEAM.get(name, (0.0, 1.0)), local=(0.0, most))
+        bounds, solved = TEAM.get(name, (0.0, 1.0)), 0.0 if world.opponents else 0.9  # of two experts one loses
+        await check_world(world, tasks=tasks, team=bounds, local=(0.0, most), solved=solved)
     finally:
         await world.close()

@@ -32,6 +32,7 @@ CODES = dict.fromkeys(["code", "code_contests", "code_humaneval", "code_live", "
 PAIRS = {
     "couplet": ("first", "second"),
     "signalling": ("sender", "receiver"),
+    "kuhn": ("player", "opponent"),
     "math": ("tool", "reasoner"),
     "reasoning_gym": ("tool", "reasoner"),
     **WRITERS,
@@ -44,7 +45,7 @@ PAIRS = {
     "math_team_7": tuple(members(7)),
     "math_team_vote": tuple(members(5, "vote")),
 }
-NO_SOLO = ("couplet", "signalling", "delegation", "math_team", "math_team_5", "math_team_7", "math_team_vote")
+NO_SOLO = ("couplet", "signalling", "kuhn", "delegation", "math_team", "math_team_5", "math_team_7", "math_team_vote")
 REGIMES = ("specialized", "shared", "lora", "single")
 
 
@@ -57,6 +58,7 @@ def test_there_is_one_file_per_regime() -> None:
 
 
 ALGORITHMS = {**dict.fromkeys(("couplet", *WRITERS, *COLLABS), "magrpo.Magrpo"), "single": "grpo.Grpo"}
+ALGORITHMS["kuhn"] = "grpo.Grpo"
 """Of experiments: by the regime, else by the world; the others' is AT-GRPO."""
 
 
@@ -77,9 +79,15 @@ def test_every_experiment(composed: Composed, world: str, regime: str) -> None:
     cfg = composed(experiment)
     agents = ("solo",) if regime == "single" else agents_of(world)
     assert cfg.name == f"{world}_{regime}"
-    assert dict(cfg.team) == {agent: "shared" if regime == "shared" else agent for agent in agents}
+    assert dict(cfg.team) == {
+        agent: "shared" if regime == "shared" and agent != "opponent" else agent for agent in agents
+    }
     assert list(cfg.policies) == list(dict.fromkeys(cfg.team.values()))
-    assert {policy.tuning for policy in cfg.policies.values()} == {"lora" if regime == "lora" else "full"}
+    tunings = {name: policy.tuning for name, policy in cfg.policies.items()}
+    assert tunings.pop("opponent", "past") == "past" and cfg.policies.get("opponent", {}).get("past", {}).get("of") == (
+        cfg.team.player if "player" in cfg.team else None
+    )
+    assert set(tunings.values()) == {"lora" if regime == "lora" else "full"}
     assert "_world_" not in OmegaConf.to_yaml(cfg) and "_regime_" not in OmegaConf.to_yaml(cfg)
     rule = ALGORITHMS.get(regime, ALGORITHMS.get(world, "at_grpo.AtGrpo"))
     assert cfg.algorithm.credit._target_ == f"troupe.algorithms.credit.{rule}"

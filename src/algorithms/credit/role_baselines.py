@@ -7,13 +7,14 @@ from math import isfinite
 from statistics import fmean
 from typing import Any
 
-from ...experience import Episode, Node, Weighting
+from ...experience import Episode, Node, Task, Weighting
 from .base import GroupRelative, Share
 from .grpo import episode_return
 
 
 class RoleBaselines(GroupRelative):
-    """A = R_i - b_i on each message of agent i: R_i is the agent's own return, b_i a running mean of it.
+    """A = R_i - b_i on each message of agent i: R_i is the agent's own return, b_i a running mean of it, per world and
+    place in the game (a seat) as published.
 
     R_i of an episode is ``alpha`` times the team's return plus the mean of the agent's own rewards (local, length);
     ``alpha`` is the sampler's.  After an iteration with n returns of the role, b_i <- ``decay``^n b_i + (1 -
@@ -39,9 +40,11 @@ class RoleBaselines(GroupRelative):
     def key(self, node: Node) -> Hashable:
         return node.task_id
 
-    def role(self, node: Node) -> str:
-        """The agent, and its turn where turns have baselines of their own."""
-        return f"{node.agent}, turn {node.turn}" if self.by_turn else node.agent
+    def role(self, task: Task, node: Node) -> str:
+        """The world, where there are several, the team's place in the game, where that has several, and the agent; and
+        its turn where turns have baselines of their own."""
+        turn = f"turn {node.turn}" if self.by_turn else ""
+        return ", ".join(filter(None, (task.world, task.role, node.agent, turn)))
 
     def returns(self, episode: Episode) -> dict[str, float]:
         """R of each role that spoke."""
@@ -50,12 +53,12 @@ class RoleBaselines(GroupRelative):
         for node, candidate in episode.candidates():
             own.setdefault(node.agent, []).append(candidate.reward - self.alpha * candidate.team)
         team = self.alpha * episode.outcomes[0].team_return
-        return {self.role(node): team + fmean(own[node.agent]) for node in episode.nodes}
+        return {self.role(episode.task, node): team + fmean(own[node.agent]) for node in episode.nodes}
 
     def shares(self, episode: Episode) -> Iterator[tuple[Hashable, Share]]:
         returns = self.returns(episode)
         for node, candidate in episode.candidates():
-            role = self.role(node)
+            role = self.role(episode.task, node)
             yield (node.task_id, role), Share(returns[role] - self.baselines.get(role, 0.0), (candidate,))
 
     def __call__(self, episodes: Sequence[Episode]) -> None:

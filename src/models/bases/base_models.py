@@ -25,6 +25,7 @@ SHIPPED = (
     "laptop_code_collab",
     "laptop_delegation",
     "laptop_gap",
+    "laptop_kuhn",
 )
 """The shipped base models: folders of :data:`FOLDER`."""
 CHECKSUMS = "checksums.json"

@@ -21,7 +21,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -250,15 +250,21 @@ class CheckpointFolder:
     A checkpoint is due ``every`` so many iterations (and where the loop has a reason of its own).  The newest ``keep``
     stay, and of each of these the one that was best by then, so that a run can be continued from any of them.
     ``config`` holds the keys that a continued run must have in common with this one; every checkpoint contains it.
+    Those of each ``pools`` iterations are due, too, and all of them stay: opponents play with their weights.
     """
 
-    def __init__(self, path: Path, config: Mapping[str, Any], *, every: int = 10, keep: int = 2) -> None:
+    def __init__(
+        self, path: Path, config: Mapping[str, Any], *, every: int = 10, keep: int = 2, pools: Collection[int] = ()
+    ) -> None:
         check_whole("loop.checkpoint.every", every, 1)
         check_whole("loop.checkpoint.keep", keep, 1)
-        self.path, self.config, self.every, self.keep = path, config, every, keep
+        self.path, self.config, self.every, self.keep, self.pools = path, config, every, keep, pools
 
     def due(self, iteration: int) -> bool:
-        return iteration % self.every == 0
+        return iteration % self.every == 0 or self._in_pool(iteration)
+
+    def _in_pool(self, iteration: int) -> bool:
+        return any(iteration % every == 0 for every in self.pools)
 
     def write(
         self,
@@ -373,7 +379,7 @@ class CheckpointFolder:
         needed = set(iterations[-self.keep :])
         needed |= {_best(self.at(iteration)) for iteration in needed}
         for iteration in iterations:
-            if iteration not in needed:
+            if iteration not in needed and not self._in_pool(iteration):
                 shutil.rmtree(self.at(iteration))
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import nan
 
 import pytest
@@ -42,6 +43,17 @@ def test_turns_may_have_baselines_of_their_own(chain: Chain, advantages: Advanta
     again = episodes()
     rule(again)
     assert advantages(again) == [[0.5, 0.0], [-0.5]]
+
+
+def test_seats_and_games_have_baselines_of_their_own(chain: Chain) -> None:
+    def episode(value: float, world: str, role: str) -> Episode:
+        own = chain(value, ["player"], task=f"{world} {role}")
+        own.task = replace(own.task, world=world, role=role)
+        return own
+
+    rule = RoleBaselines(decay=0.0)
+    rule([episode(1.0, "", "first"), episode(-1.0, "", "second"), episode(0.5, "kuhn", "first")])
+    assert rule.baselines == {"first, player": 1.0, "second, player": -1.0, "kuhn, first, player": 0.5}
 
 
 def test_alpha_weighs_the_team(chain: Chain, advantages: Advantages) -> None:
