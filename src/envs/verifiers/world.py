@@ -7,6 +7,7 @@ workflow, whose calls are those of the environment's roles.
 from __future__ import annotations
 
 import copy
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
@@ -27,6 +28,8 @@ from ..workflow import ClientForAgent, WorkflowResult, WorkflowWorld
 HARNESS: Final = "troupe_chat"
 LATEST_SPLIT_FIRST: Final = ("test", "validation", "train")
 """Who keeps a task that several splits have."""
+QUIET: Final = ("verifiers", "aiohttp.access")
+"""Loggers with lines for each request."""
 ROUNDING: Final = 1e-6
 
 
@@ -75,6 +78,11 @@ class VerifiersWorld(WorkflowWorld):
             success_at=success_at,
             tools=tools,
         )
+
+    async def open(self) -> Mapping[str, bool | int | str]:
+        for name in QUIET:
+            logging.getLogger(name).setLevel(logging.WARNING)
+        return await super().open()
 
     # ---- tasks -----------------------------------------------------------------------------------------------------
 
