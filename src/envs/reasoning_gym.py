@@ -14,15 +14,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import islice
+from random import Random
 from typing import Any, Final
 
 from ..errors import AbsentError, check_whole, nearest
 from ..experience import Message, Task
 from ..sandbox import Call, Job, Verdict
+from .base import Skill
 from .datasets.splits import ItemSource
 from .math.questions import MathQuestions
 from .math.sources import Question
-from .math.world import SOLO
+from .math.world import SOLO, TOOL
 
 IMPORTS: Final = ("reasoning_gym",)
 SCORER: Final = """
@@ -135,6 +137,17 @@ class ReasoningGym(MathQuestions):
         generator, settings, _ = self._puzzle
         others = (each for each in _examples(generator, settings, self.examples + 1) if each[0] != self._question)
         return list(islice(others, self.examples))
+
+    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
+        """Right; a novice's answer is that of another task, and a flawed one is one too large or lacks its first
+        character.
+        """
+        answer = self._gold
+        if skill == "novice":
+            answer = rng.choice(_examples(*self._puzzle[:2], 50))[1]
+        elif skill == "flawed":
+            answer = str(int(answer) + 1) if answer.isdecimal() else answer[1:]
+        return f"```python\nprint({answer!r})\n```" if agent == TOOL else f"\\boxed{{{answer}}}"
 
     async def _equal(self, answer: str, expected: str) -> bool:
         if answer.split() == expected.split():

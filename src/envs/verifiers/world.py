@@ -160,6 +160,8 @@ class VerifiersWorld(WorkflowWorld):
 
 def _load(environment: str, settings: Mapping[str, Any], horizon: int) -> tuple[vf.Env[Any], tuple[str, ...]]:
     """The environment, and its roles that are agents.  Raises ``ValueError``."""
+    if not environment:
+        raise ValueError("env.environment must be the id of an installed environment, got ''")
     try:
         taskset = {**settings.get("taskset", {}), "id": environment}
         kind = vf.env_config_type(environment, settings.get("id", ""))
@@ -202,9 +204,11 @@ def _bounds(bounds: Sequence[float]) -> tuple[float, float]:
 
 
 def _split_rows(rows: Mapping[str, Sequence[int]]) -> dict[str, range]:
-    for split in rows:
+    for split, ends in rows.items():
         check_split("env.rows", split)
-    ranges = {split: range(*(rows.get(split) or (0, 0))[:2]) for split in get_args(Split)}
+        if len(ends) != 2 or not all(type(end) is int for end in ends):
+            raise ValueError(f"env.rows.{split} must be two whole numbers from 0 on, the lower first, got {ends}")
+    ranges = {split: range(*(rows.get(split) or (0, 0))) for split in get_args(Split)}
     for split, each in ranges.items():
         if not each or each.start < 0:
             raise ValueError(f"env.rows.{split} must be two whole numbers from 0 on, the lower first")

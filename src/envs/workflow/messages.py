@@ -7,6 +7,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...errors import whole_characters
 from ...experience import Message, MessageText
 from ...gateway.protocol import ChatMessage, ChatReply, ChatRequest, ToolCall
 from ..tool_calls import ARGUMENTS, CLOSE, OPEN, Tool, ToolFormat, ToolOffer, calls, split_calls
@@ -37,7 +38,7 @@ def reply(text: str, request: ChatRequest, format: ToolFormat | None, number: in
     Where the request offers functions, their calls are taken out of the text; a malformed call stays in it.  A
     :class:`...experience.MessageText` tells whether the message was cut, and its tokens.
     """
-    told = text if isinstance(text, MessageText) else MessageText(text)
+    told, text = text if isinstance(text, MessageText) else MessageText(text), whole_characters(text)
     usage = {"prompt_tokens": told.prompt_tokens, "completion_tokens": told.completion_tokens}
     bodies = calls(format, text) if format is not None and request.tools else None
     read = [_read(body, ARGUMENTS[format], f"call_{number}_{i}") for i, body in enumerate(bodies or ())]  # type: ignore[index]
