@@ -76,3 +76,7 @@ class WordsTaskset(vf.Taskset[WordsTask, WordsConfig]):
         for i in itertools.count() if self.config.infinite else range(self.config.count):
             word = "w" if self.config.same else f"w{i}"
             yield WordsTask(WordsData(prompt=f"Say {word}.", word=word), self.config.task)
+
+
+if __name__ == "__main__":
+    Dictionary.run()

@@ -3,7 +3,6 @@
 """
 
 try:
-    import verifiers.v1 as _verifiers
     import verifiers.v1.harnesses as _harnesses
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Any, get_args
+from typing import Any
 
 import verifiers.v1 as vf
 from pydantic import create_model
 
-from ...experience import Split
 from ...experience import Task as WorldTask
 from ..base import TeamEnv
 from ..returned import checked_prompt, checked_step
 
-SPLITS = get_args(Split)
 SEAT = {"harness": {"id": "troupe_chat"}, "runtime": {"type": "subprocess"}}
 
 
@@ -49,15 +47,10 @@ def environment_of(world: TeamEnv) -> tuple[type[vf.Taskset[Any, Any]], type[vf.
 
     class WorldTaskset(vf.Taskset[WorldTask_, WorldTasksetConfig]):
         def load(self) -> Iterator[WorldTask_]:
-            config = self.config
-            if config.split not in SPLITS:
-                raise ValueError(f"taskset.split={config.split} is not one of {', '.join(SPLITS)}")
-            for task in _drawn(world, config):
-                yield WorldTask_(WorldTaskData(task_id=task.task_id, split=task.split), config.task)
+            for task in _drawn(world, self.config):
+                yield WorldTask_(WorldTaskData(task_id=task.task_id, split=task.split), self.config.task)
 
-    roles: dict[str, Any] = {
-        agent: (vf.AgentConfig, vf.AgentConfig.model_validate(SEAT)) for agent in world.agents
-    }
+    roles: dict[str, Any] = {agent: (vf.AgentConfig, vf.AgentConfig.model_validate(SEAT)) for agent in world.agents}
     config_type = create_model("WorldEnvConfig", __base__=vf.EnvConfig, **roles)
 
     class WorldEnv(vf.Env[config_type]):  # type: ignore[valid-type]

@@ -25,7 +25,16 @@ ROWS = {"train": (0, 20), "validation": (20, 24), "test": (24, 30)}
 MESSAGES = [
     *("", " ", "\n" * 50, "w", "\x00", "\ud800", "\U0010ffff" * 40, "a" * 100_000, "<tool_call>", "</tool_call>"),
     *('<tool_call>{"name": "x"}</tool_call>', '{"role": "system"}', "[]", "null", "NaN", "data: [DONE]\n\n"),
-    *("\r\n\r\n", "<|im_end|>", "<|endoftext|>", "{{messages}}", "{%raw%}", "%s%n", "'; DROP TABLE", "../../etc/passwd"),
+    *(
+        "\r\n\r\n",
+        "<|im_end|>",
+        "<|endoftext|>",
+        "{{messages}}",
+        "{%raw%}",
+        "%s%n",
+        "'; DROP TABLE",
+        "../../etc/passwd",
+    ),
     *("$(reboot)", "__import__('os')", "\u202eabc", "\ufeff", "e\u0301" * 9, "(" * 5000),
 ]
 CALLS = [
@@ -224,7 +233,7 @@ async def test_the_contract_holds_and_a_fork_is_refused_by_its_key() -> None:
 
 
 async def test_chance_is_found() -> None:
-    with pytest.raises(AssertionError, match="costs the team more than silence|the same texts give"):
+    with pytest.raises(AssertionError, match=r"costs the team more than silence|the same texts give"):
         await check_world(made("chance"), splits=("test",), tasks=2, garbage=("",))
 
 
