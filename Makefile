@@ -29,6 +29,8 @@ VLLM_PIP  := $(VLLM_VENV)/bin/python -m pip -qq --disable-pip-version-check inst
 # So have the frameworks of agents, which pin their own HTTP clients.
 AGENTS_VENV := .venv-agents
 AGENTS := $(AGENTS_VENV)/.agents-$(KEY)
+VERIFIERS_VENV := .venv-verifiers
+VERIFIERS := $(VERIFIERS_VENV)/.verifiers-$(KEY)
 
 # On a GPU machine, one more: vLLM's build for GPUs, with a torch for them.
 GPU_VENV := .venv-vllm-gpu
@@ -56,7 +58,7 @@ exp := $(or $(exp),$(experiment))
 # A variable on the command line that is neither the Makefile's nor its target's own is a setting of the command:
 # `make train exp=NAME seed=3` is `troupe train experiment=NAME seed=3`.  `$(call SETTINGS,OWN)` are these settings.
 NAMES    := $(foreach WORD,$(subst \ ,_,$(MAKEOVERRIDES)),$(firstword $(subst =, ,$(WORD))))
-SETTINGS  = $(foreach NAME,$(filter-out PYTHON VENV VLLM_VENV GPU_VENV AGENTS_VENV experiment $(1),$(NAMES)),'$(NAME)=$(subst ','\'',$(value $(NAME)))')
+SETTINGS  = $(foreach NAME,$(filter-out PYTHON VENV VLLM_VENV GPU_VENV AGENTS_VENV VERIFIERS_VENV experiment $(1),$(NAMES)),'$(NAME)=$(subst ','\'',$(value $(NAME)))')
 
 # Training with engine=vllm needs vLLM's environment, of this machine's kind.
 ifneq ($(filter engine=vllm,$(args) $(MAKEOVERRIDES)),)
@@ -75,7 +77,7 @@ ifneq ($(UNKNOWN),)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare watch report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 coder_q4 bench bench-vllm gpu-day soak test test-slow test-sandbox test-all check-docs test-docs test-vllm test-gpu test-trl test-deepspeed test-gym test-agents sweep-agents test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare watch report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 coder_q4 bench bench-vllm gpu-day soak test test-slow test-sandbox test-all check-docs test-docs test-vllm test-gpu test-trl test-deepspeed test-gym test-agents sweep-agents test-verifiers sweep-verifiers sweep-gym test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -235,6 +237,18 @@ sweep-agents: $(AGENTS) ## Train these teams over three seeds, and without learn
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests/agents $(AGENTS_VENV)/bin/troupe sweep --config-dir tests/agents/configs \
 	  sweep=gateway $(call SETTINGS,args) $(args)
 
+test-verifiers: $(VERIFIERS) ## Play environments of verifiers, and a world as one of theirs
+	@OMP_NUM_THREADS=1 $(VERIFIERS_VENV)/bin/python -m pytest -m verifiers tests/envs/verifiers $(args)
+
+sweep-verifiers: $(VERIFIERS) ## Train in one of them over three seeds, and without learning, and print the table: [runs=DIR]
+	@OMP_NUM_THREADS=1 PYTHONPATH=tests/verifiers_environments $(VERIFIERS_VENV)/bin/troupe sweep \
+	  --config-dir tests/verifiers_environments/configs sweep=verifiers $(call SETTINGS,args) $(args)
+
+sweep-gym: $(GYM) ## The same with two generators of reasoning-gym, whose base models it makes first: [runs=DIR]
+	@for name in spelling legs; do OMP_NUM_THREADS=1 $(BIN)/troupe warm-start --config-dir tests/gym/configs env=$$name \
+	  validation_tasks=20 hidden=96; done
+	@OMP_NUM_THREADS=1 $(BIN)/troupe sweep --config-dir tests/gym/configs sweep=gym $(call SETTINGS,args) $(args)
+
 test-ray: $(RAY) ## Train on the nodes of a Ray cluster in this machine, and kill some of them
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m ray tests/on_ray/test_ray.py $(args)
 
@@ -287,7 +301,7 @@ clean: ## Remove caches and build leftovers (.venv and runs/ stay)
 
 # ---------------------------------------------------------------- set-up
 
-$(VENV)/bin/python $(VLLM_VENV)/bin/python $(GPU_VENV)/bin/python $(AGENTS_VENV)/bin/python: %/bin/python:
+$(VENV)/bin/python $(VLLM_VENV)/bin/python $(GPU_VENV)/bin/python $(AGENTS_VENV)/bin/python $(VERIFIERS_VENV)/bin/python: %/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	  || { echo 'Troupe needs Python 3.11 or newer: make ... PYTHON=python3.12' >&2; exit 2; }
 	@echo "Setting up $* with $$($(PYTHON) --version)"
@@ -340,6 +354,13 @@ $(AGENTS): | $(AGENTS_VENV)/bin/python
 	@echo 'Installing Troupe and frameworks of agents (a minute or two)'
 	@$(AGENTS_VENV)/bin/python -m pip -qq --disable-pip-version-check install -c constraints.txt -e '.[dev,gateway,agents]'
 	@rm -f $(AGENTS_VENV)/.agents-* && touch $@
+
+$(VERIFIERS): | $(VERIFIERS_VENV)/bin/python
+	@echo 'Installing Troupe and verifiers (a minute or two)'
+	@grep -v '^openai==' constraints.txt > $(VERIFIERS_VENV)/constraints.txt # verifiers needs an older one
+	@$(VERIFIERS_VENV)/bin/python -m pip -qq --disable-pip-version-check install -c $(VERIFIERS_VENV)/constraints.txt \
+	  -e '.[dev,gateway,verifiers]'
+	@rm -f $(VERIFIERS_VENV)/.verifiers-* && touch $@
 
 $(GYM): $(DEV)
 	@echo 'Installing reasoning-gym'

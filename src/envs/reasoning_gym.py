@@ -12,14 +12,19 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+from random import Random
 from typing import Any, Final
 
 from ..errors import AbsentError, check_whole, nearest
-from ..experience import Task
+from ..experience import Message, Task
 from ..sandbox import Call, Job, Verdict
+from .base import Skill
 from .datasets.splits import ItemSource
 from .math.questions import MathQuestions
 from .math.sources import Question
+from .math.world import SOLO, TOOL
 
 IMPORTS: Final = ("reasoning_gym",)
 SCORER: Final = """
@@ -32,6 +37,8 @@ def score(generator, settings, seed, answer):
 """
 SPLIT_SEEDS: Final = {"train": 0, "validation": 1 << 30, "test": 1 << 31}
 """The first seed of each split's tasks."""
+EXAMPLE_SEED: Final = 3 << 30
+"""The first seed of worked examples."""
 
 
 @dataclass(frozen=True)
@@ -87,12 +94,19 @@ class Generator(ItemSource[Question]):
 class ReasoningGym(MathQuestions):
     """``train``, ``validation`` and ``test`` are :class:`Generator`; all else is that of :class:`.math.questions.
     MathQuestions`.  ``sandbox`` must have :data:`IMPORTS` among its imports, beside those that read answers.
+
+    ``examples``: so many other tasks of the same generator, with their answers, come before each task as a
+    conversation; for one agent alone, as a pair's tool agent would need a program for each.
     """
 
     name = "reasoning_gym"
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, examples: int = 0, **settings: Any) -> None:
         super().__init__(**settings)
+        check_whole("env.examples", examples, 0)
+        if examples and self.agents != (SOLO,):
+            raise ValueError("env.examples: worked examples have answers and no programs; give env.team=solo")
+        self.examples = examples
         self._puzzle: tuple[str, str, int] = ("", "{}", 0)
 
     def reset(self, task: Task) -> None:
@@ -110,6 +124,31 @@ class ReasoningGym(MathQuestions):
                 )
         return counts
 
+    def _prompt(self, agent: str) -> list[Message]:
+        system, user = super()._prompt(agent)
+        messages = [system]
+        for question, answer in self._worked():
+            asked = user["content"].replace(self._question, question, 1)
+            messages += [{"role": "user", "content": asked}, {"role": "assistant", "content": f"\\boxed{{{answer}}}"}]
+        return [*messages, user]
+
+    def _worked(self) -> list[tuple[str, str]]:
+        """The worked examples: other tasks than this one."""
+        generator, settings, _ = self._puzzle
+        others = (each for each in _examples(generator, settings, self.examples + 1) if each[0] != self._question)
+        return list(islice(others, self.examples))
+
+    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
+        """Right; a novice's answer is that of another task, and a flawed one is one too large or lacks its first
+        character.
+        """
+        answer = self._gold
+        if skill == "novice":
+            answer = rng.choice(_examples(*self._puzzle[:2], 50))[1]
+        elif skill == "flawed":
+            answer = str(int(answer) + 1) if answer.isdecimal() else answer[1:]
+        return f"```python\nprint({answer!r})\n```" if agent == TOOL else f"\\boxed{{{answer}}}"
+
     async def _equal(self, answer: str, expected: str) -> bool:
         if answer.split() == expected.split():
             return True
@@ -125,3 +164,13 @@ class ReasoningGym(MathQuestions):
         """
         result = await self.answers.execution.result(Job(SCORER, entry=Call("score", [*puzzle, answer])))
         return result.verdict is Verdict.OK and result.value == 1.0
+
+
+@cache
+def _examples(generator: str, settings: str, count: int) -> list[tuple[str, str]]:
+    """``count`` different questions with answers, where the generator has so many."""
+    from reasoning_gym import create_dataset
+
+    tasks = create_dataset(generator, size=10 * count, seed=EXAMPLE_SEED, **json.loads(settings))
+    texts = {task["question"].strip(): task["answer"] for task in tasks if isinstance(task["answer"], str)}
+    return list(islice(texts.items(), count))

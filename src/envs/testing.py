@@ -84,7 +84,8 @@ async def check_world(
     """Play ``world`` on ``tasks`` tasks of each of ``splits``; raise ``AssertionError`` with the rule that it breaks.
 
     ``team`` and ``local`` bound the rewards of a step.  ``oracle`` must solve a share ``solved`` of the tasks; by
-    default it is the world's demonstrator, and a world without one need not be solved.  ``garbage`` must not earn more
+    default it is the world's demonstrator, and a world without one need not be solved.  One that cannot be forked is
+    played anew instead: of it, too, the same texts must give the same episode.  ``garbage`` must not earn more
     team reward than silence: pass another list where one of :data:`GARBAGE` has a meaning.  Costs about
     ``splits * tasks * horizon * agents * (len(garbage) + horizon)`` steps.
     """
@@ -100,7 +101,8 @@ async def check_world(
         trial = _Trial(world, task, team, local, Random(f"{seed}/{task.task_id}"), oracle, garbage, states)
         script, rewards = await trial.play_episode()
         await trial.check_repetition(script, rewards)
-        await trial.check_forks(script, rewards)
+        if world.forkable:
+            await trial.check_forks(script, rewards)
         await trial.check_reset(script, rewards, other)
         await trial.check_garbage(script)
         trial.expect(task == copy, "playing a task changes its data")
@@ -137,7 +139,7 @@ def _check_tasks(world: TeamEnv, splits: Sequence[Split], count: int, seed: int)
 async def _check_solved(world: TeamEnv, tasks: Sequence[Task], oracle: Oracle, least: float, seed: int) -> None:
     failed = []
     for task in tasks:
-        env, rng, success = _begin(world, task), Random(f"{seed}/{task.task_id}/oracle"), False
+        env, rng, success = await _begin(world, task), Random(f"{seed}/{task.task_id}/oracle"), False
         while acting := env.next_agents():
             success = (await env.step({agent: oracle(env, agent, rng) for agent in acting})).success
         if not success:
@@ -147,16 +149,19 @@ async def _check_solved(world: TeamEnv, tasks: Sequence[Task], oracle: Oracle, l
     _expect(rate >= least, type(world).__name__, rule)
 
 
-def _begin(world: TeamEnv, task: Task) -> TeamEnv:
+async def _begin(world: TeamEnv, task: Task, script: Sequence[Actions] = ()) -> TeamEnv:
     env = world.fork()
     env.reset(task)
+    await env.begin()
+    await _replay(env, script)
     return env
 
 
 def _snapshot(env: TeamEnv) -> Snapshot:
     acting = env.next_agents()
     observations = [[dict(message) for message in env.observe(agent)] for agent in acting]
-    return Snapshot(env.turn, acting, observations, env.state_key())
+    # A world that cannot be forked may have a key of its own for every episode.
+    return Snapshot(env.turn, acting, observations, env.state_key() if env.forkable else None)
 
 
 async def _replay(env: TeamEnv, script: Sequence[Actions]) -> list[Rewards]:
@@ -189,7 +194,7 @@ class _Trial:
 
     async def play_episode(self) -> tuple[list[Actions], list[Rewards]]:
         """Play with messages of every kind; returns the texts, and the rewards of each step."""
-        env = _begin(self.world, self.task)
+        env = await _begin(self.world, self.task)
         self.expect(env.turn == 0, f"turn is {env.turn} after reset, not 0")
         self.expect(bool(env.next_agents()), "nobody acts after reset")
         script: list[Actions] = []
@@ -200,10 +205,11 @@ class _Trial:
             self.check_drawing(env)
             await self.check_wrong_agents(env)
             before = _snapshot(env)
-            silent = await self.checked_step(env.fork(), dict.fromkeys(acting, ""))
+            silent = await self.checked_step(await self.fork(env, script), dict.fromkeys(acting, ""))
             self.expect(_snapshot(env) == before, "stepping a fork changes its original")
             actions = {agent: self.speak(env, agent) for agent in acting}
-            await self.check_key(env, actions)
+            if env.forkable:
+                await self.check_key(env, actions)
             result = await self.checked_step(env, actions)
             better = self.gain(acting, result) >= self.gain(acting, silent)
             self.expect(better, f"{actions!r:.200} costs the {self.side(acting)} more than silence")
@@ -222,6 +228,10 @@ class _Trial:
     def gain(self, acting: Sequence[str], result: StepResult) -> float:
         """What the side of the ``acting`` agents earns: the reward of the team is its opponents' loss."""
         return result.team if self.side(acting) == "team" else -result.team
+
+    async def fork(self, env: TeamEnv, script: Sequence[Actions]) -> TeamEnv:
+        """A fork of ``env``, which came here by ``script``; of one that cannot be forked, an episode played so far."""
+        return env.fork() if env.forkable else await _begin(self.world, self.task, script)
 
     def speak(self, env: TeamEnv, agent: str) -> str:
         """A possible message: correct, correct but damaged, one of the past, or garbage."""
@@ -321,18 +331,19 @@ class _Trial:
 
     async def check_repetition(self, script: list[Actions], rewards: list[Rewards]) -> None:
         """The same task and the same texts give the same episode, whether it is observed or not."""
-        first, second = _begin(self.world, self.task), _begin(self.world, pickle.loads(pickle.dumps(self.task)))
+        first = await _begin(self.world, self.task)
+        second = await _begin(self.world, pickle.loads(pickle.dumps(self.task)))
         for actions, expected in zip(script, rewards, strict=True):
             self.expect(_snapshot(first) == _snapshot(second), "the same task and the same texts look different")
             (actual,) = await _replay(first, [actions])
             self.expect(actual == expected, f"the same texts give {actual}, then {expected}")
             await second.step(actions)
-        unobserved = await _replay(_begin(self.world, self.task), script)
+        unobserved = await _replay(await _begin(self.world, self.task), script)
         self.expect(unobserved == rewards, "an episode goes another way when it is not observed")
 
     async def check_forks(self, script: list[Actions], rewards: list[Rewards]) -> None:
         """At every step: a fork is equal, goes the same way on the same texts, and neither changes the other."""
-        env = _begin(self.world, self.task)
+        env = await _begin(self.world, self.task)
         for index, actions in enumerate(script):
             before, fork, idle = _snapshot(env), env.fork(), env.fork()
             self.expect(type(fork) is type(env), f"fork gives a {type(fork).__name__}")
@@ -345,35 +356,38 @@ class _Trial:
 
     async def check_reset(self, script: list[Actions], rewards: list[Rewards], other: Task) -> None:
         """Nothing of one episode is left in the next, and episodes of one prototype do not change each other."""
-        fresh = _begin(self.world, self.task)
-        before, env = _snapshot(fresh), _begin(self.world, other)
+        fresh = await _begin(self.world, self.task)
+        before, env = _snapshot(fresh), await _begin(self.world, other)
         while acting := env.next_agents():
             await env.step({agent: self.speak(env, agent) for agent in acting})
         self.expect(_snapshot(fresh) == before, "two episodes of one prototype change each other")
         for part in (script, script[:1]):
             env.reset(self.task)
+            await env.begin()
             self.expect(_snapshot(env) == before, "reset leaves something of the last episode")
             rest = await _replay(env, part)
             self.expect(rest == rewards[: len(part)], "an episode goes another way after another one")
         env.reset(self.task)
+        await env.begin()
         self.expect(_snapshot(env) == before, "reset in the midst of an episode is not clean")
 
     # ---- garbage --------------------------------------------------------------------------------------------------
 
     async def check_garbage(self, script: list[Actions]) -> None:
         """At every step: garbage is legal, the episode can go on, and the team earns no more than with silence."""
-        env = _begin(self.world, self.task)
-        for actions in script:
-            acting = env.next_agents()
+        env = await _begin(self.world, self.task)
+        for index, actions in enumerate(script):
+            acting, past = env.next_agents(), script[:index]
             silence = dict.fromkeys(acting, "")
-            quiet = await self.checked_step(env.fork(), silence)
+            quiet = await self.checked_step(await self.fork(env, past), silence)
             for text in self.garbage:
                 for garbage in [silence | {agent: text} for agent in acting]:
-                    fork = env.fork()
+                    fork = await self.fork(env, past)
                     result = await self.checked_step(fork, garbage)
                     free = self.gain(acting, result) <= self.gain(acting, quiet)
                     self.expect(free, f"{garbage!r:.200} earns the {self.side(acting)} more than silence")
                     if fork.next_agents():
                         self.check_state(fork)
+                    if fork.next_agents() and fork.forkable:
                         await self.check_key(fork, dict.fromkeys(fork.next_agents(), ""))
             await env.step(actions)

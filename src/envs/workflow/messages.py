@@ -7,6 +7,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...errors import whole_characters
 from ...experience import Message, MessageText
 from ...gateway.protocol import ChatMessage, ChatReply, ChatRequest, Token, ToolCall
 from ..base import Listener
@@ -38,7 +39,7 @@ def reply(text: str, request: ChatRequest, format: ToolFormat | None, number: in
     Where the request offers functions, their calls are taken out of the text; a malformed call stays in it.  A
     :class:`...experience.MessageText` tells whether the message was cut, and its tokens.
     """
-    told = text if isinstance(text, MessageText) else MessageText(text)
+    told, text = text if isinstance(text, MessageText) else MessageText(text), whole_characters(text)
     usage = (told.prompt_tokens, told.completion_tokens, told.tokens)
     bodies = calls(format, text) if format is not None and request.tools else None
     read = [_read(body, ARGUMENTS[format], f"call_{number}_{i}") for i, body in enumerate(bodies or ())]  # type: ignore[index]
@@ -55,7 +56,7 @@ def listener(write: Callable[[int, Token, str], None], request: ChatRequest, for
 
     def hear(place: int, text: str, logprob: float) -> None:
         texts[place:] = [text]
-        write(place, (text, logprob), _certain("".join(texts), format if request.tools else None))
+        write(place, (text, logprob), _certain(whole_characters("".join(texts)), format if request.tools else None))
 
     return hear
 

@@ -247,12 +247,16 @@ class WorkflowWorld(TeamEnv):
 
     async def _next(self, run: WorkflowRun) -> Event:
         try:
-            return await run.next(self._limit_s)
+            event = await run.next(self._limit_s)
         except TimeoutError as error:
             run.close(lost=True)
             raise WorkflowFailure(
                 f"the workflow did neither call an agent nor end within env.limit_s={self._limit_s:g}; {self._place()}"
             ) from error
+        if isinstance(event, Raised) and isinstance(event.error, ConfigError):  # every episode would end so
+            run.close(lost=True)
+            raise event.error
+        return event
 
     def _called(self, run: WorkflowRun, event: Event, key: str | None = None) -> PendingCall:
         """``event``, which is to be a call, that of ``key`` where one is given."""
