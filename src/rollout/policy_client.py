@@ -7,9 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from ..envs.base import TeamEnv, WorldFailure
 from ..envs.history import without_oldest
@@ -22,6 +20,9 @@ from .engines.base import ContextExceededError, Engine
 from .engines.requests import derive
 from .exact_prompt import exact_prompt
 from .playing import Answer, Prompt, prompt_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class PromptError(ValueError):

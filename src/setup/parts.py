@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+
 from ..algorithms.credit.base import CreditRule
 from ..cluster.execution import Execution
 from ..envs.base import TeamEnv
@@ -223,6 +225,11 @@ class Parts:
     @property
     def settings(self) -> LoopSettings:
         return self.config.loop
+
+
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """The resolved configuration.  Raises omegaconf's error for a value that is missing."""
+    return OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
 
 
 def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:
