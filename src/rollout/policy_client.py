@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..envs.base import TeamEnv, WorldFailure
@@ -167,10 +168,12 @@ class PolicyClient:
         prompt, limit = self.prompt(env, agent, task, said), 0
         messages: Sequence[Message] = ()  # written again only where the server refuses
         tools: ToolOffer | None = None
+        asked = perf_counter()
         while True:
             try:
                 completions = await self.generate(prompt.ids, n, seed, key)
-                return Answer.of(prompt, *(replace(c, text=MessageText.of(c, len(prompt.ids))) for c in completions))
+                spoken = [replace(each, text=MessageText.of(each, len(prompt.ids))) for each in completions]
+                return Answer.of(prompt, *spoken, seconds=perf_counter() - asked)
             except ContextExceededError:
                 if _at_start(env, task):
                     raise

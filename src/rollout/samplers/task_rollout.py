@@ -88,7 +88,7 @@ class TaskRollout:
         place = self.task.task_id, agent, env.turn
         state, anchor = env.state_key(), env.anchor_key(agent)
         node = Node(*place, answer.prompt.ids, candidates, state=state, anchor=anchor, path=path)
-        node.cut, node.retokenised = answer.prompt.cut, answer.prompt.retokenised
+        node.cut, node.retokenised, node.seconds = answer.prompt.cut, answer.prompt.retokenised, answer.seconds
         return node
 
     def nodes(
