@@ -33,11 +33,11 @@ from omegaconf.errors import OmegaConfBaseException
 from troupe.cli.train import REFUSED
 from troupe.errors import ConfigError
 from troupe.runs.fingerprint import flat
-from troupe.setup.assembly import checked, plain
+from troupe.setup.checks import checked
 from troupe.setup.command_line import check_overrides, parsed
 from troupe.setup.composition import choices, configurations
 from troupe.setup.dry_run import plan
-from troupe.setup.parts import parts_of
+from troupe.setup.parts import parts_of, plain
 
 GROUPS = ("algorithm", "regime", "engine", "strategy", "logger")
 VALUES = (

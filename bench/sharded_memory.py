@@ -27,8 +27,9 @@ from torch.distributed.tensor import DTensor
 from transformers import Qwen3Config, Qwen3ForCausalLM
 from update import groups_of, peak_from_now, policy_of, resident
 
-from troupe.models.pools.strategies import Fsdp2, StrategySettings, launch
-from troupe.setup.assembly import checked
+from troupe.models.pools.fabrics import fabric_of, launch
+from troupe.models.pools.strategies import Fsdp2, StrategySettings
+from troupe.setup.checks import checked
 from troupe.setup.dry_run import plan
 
 MODEL = Qwen3Config(
@@ -84,7 +85,7 @@ async def update_twice(processes: int, recomputed: bool) -> dict[str, float]:
         strategy=Fsdp2() if processes > 1 else "auto",
         gradient_checkpointing=recomputed,
     )
-    fabric = settings.fabric()
+    fabric = fabric_of(settings)
     ranks = launch(fabric)
     torch.nn.Linear(64, 64)(torch.ones(1, 64)).sum().backward()  # the libraries' own, before there is a model
     before = resident("VmRSS")

@@ -225,6 +225,8 @@ class Node:
     """A critic's estimate of the return from the prompt on; None before, and for credit rules without one."""
     return_to_go: float | None = None
     """The discounted return from the message on, which a critic learns; set by credit rules with one."""
+    seconds: float | None = field(default=None, compare=False)
+    """From asking the engine to its answer: waiting and generation of all candidates."""
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from omegaconf import OmegaConf, open_dict
 
 from troupe.cli.main import COMMANDS
 from troupe.cli.start import REWRITTEN
-from troupe.setup.assembly import plain
 from troupe.setup.command_line import check_choices, check_overrides, options_parser, parsed
 from troupe.setup.composition import choices, configurations
 from troupe.setup.evaluation import untrained_team
+from troupe.setup.parts import plain
 from troupe.setup.sections import read_config
 from troupe.setup.warm_start import WarmStartOptions
 from troupe.sweep.launcher import LAUNCHERS

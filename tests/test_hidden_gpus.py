@@ -13,6 +13,7 @@ import torch
 
 from troupe.cli import train
 from troupe.kernels.memory import release
+from troupe.models.pools.fabrics import fabric_of
 from troupe.models.pools.strategies import StrategySettings
 from troupe.setup.assembly import build
 
@@ -55,7 +56,7 @@ def test_a_run_on_the_cpu_touches_no_gpu(pretended_gpu: None, composed: Callable
 @pytest.mark.parametrize(("accelerator", "precision"), [("cpu", "highest"), ("auto", "medium"), ("cuda", "medium")])
 def test_products_in_float32_are_rounded_on_a_gpu_alone(pretended_gpu: None, accelerator: str, precision: str) -> None:
     try:
-        StrategySettings(accelerator=accelerator, devices=1, float32_matmul="medium").fabric()
+        fabric_of(StrategySettings(accelerator=accelerator, devices=1, float32_matmul="medium"))
         assert torch.get_float32_matmul_precision() == precision
     finally:
         torch.set_float32_matmul_precision("highest")

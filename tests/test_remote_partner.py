@@ -16,7 +16,7 @@ from troupe.loop import TrainLoop
 from troupe.models.bases.base_models import base_path
 from troupe.models.bases.loading import checkpoint_weights
 from troupe.runs.run import RunReader
-from troupe.setup.assembly import checked
+from troupe.setup.checks import checked
 from troupe.setup.dry_run import plan, tables
 
 from .asked import evaluated, rows, summary

@@ -20,7 +20,7 @@ from troupe.models.bases.base_models import base_path
 from troupe.models.bases.loading import checkpoint_weights
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.scripted import NoEngine, ScriptedClient
-from troupe.setup.assembly import checked
+from troupe.setup.checks import checked
 from troupe.setup.dry_run import plan, tables
 
 from .asked import evaluated

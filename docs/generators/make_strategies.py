@@ -14,7 +14,7 @@ from hydra import compose, initialize_config_module
 from marked_section import with_section
 from omegaconf import DictConfig
 
-from troupe.setup.assembly import checked
+from troupe.setup.checks import checked
 from troupe.setup.composition import choices
 
 PAGE = Path(__file__).parent.parent / "strategies.md"

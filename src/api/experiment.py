@@ -14,11 +14,12 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from ..errors import ConfigError
-from ..setup.assembly import build, checked, plain
+from ..setup.assembly import build
+from ..setup.checks import checked
 from ..setup.command_line import check_overrides
 from ..setup.composition import configurations
 from ..setup.dry_run import Plan, plan
-from ..setup.parts import warn
+from ..setup.parts import plain, warn
 from .run import Run
 from .training import train
 

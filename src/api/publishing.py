@@ -23,7 +23,8 @@ from ..errors import ConfigError, PublishError, nearest
 from ..evaluation.assignment import LocalPolicy, RemotePolicy, ScriptedPolicy, TeamPolicy
 from ..evaluation.request import Checkpoint
 from ..models.bases.base_models import SHIPPED, resolve
-from ..models.bases.loading import ADAPTER, load_adapter
+from ..models.bases.loading import load_adapter
+from ..models.bases.reading import ADAPTER
 from ..reports.model_card import PublishedPolicy, model_card
 from ..runs.callbacks import Callback, Training
 from ..runs.run import RunReader

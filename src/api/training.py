@@ -11,8 +11,6 @@ from contextlib import contextmanager
 from contextvars import copy_context
 from typing import Any
 
-from lightning.fabric.utilities.rank_zero import rank_zero_only
-
 from ..cluster.actors import LostActorError
 from ..loop import TrainLoop
 from ..reports.report import write_report
@@ -57,8 +55,9 @@ def _train(loop: TrainLoop) -> dict[str, Any]:
                 loop.directory.release()
 
 
-@rank_zero_only
 def _report(loop: TrainLoop) -> None:
+    if not loop.ranks.first:
+        return
     write_report(loop.directory.path)
     loop.display.say(f"report: {loop.directory.path / REPORT}")
 

@@ -104,7 +104,7 @@ def loading(after_s: float = 2.0) -> Iterator[None]:
     if they do.
 
     Within an import, an exception may be printed with its traceback, or be lost in a destructor.  What imports make
-    stays: to search it for garbage again and again would be an eighth of their time.
+    stays: to search it for garbage again and again would be an eighth of their time, and more later.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -128,6 +128,7 @@ def loading(after_s: float = 2.0) -> Iterator[None]:
             print(file=sys.stderr)
         signal.signal(signal.SIGINT, handler)
         if collects:
+            gc.freeze()
             gc.enable()
 
 

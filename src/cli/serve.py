@@ -28,7 +28,8 @@ from ..errors import ConfigError, check_whole
 from ..evaluation.assignment import LocalPolicy
 from ..gateway.guard import KEY_ENV, LOCAL, Guard, GuardSettings
 from ..models.bases.base_models import BaseModelError, resolve
-from ..models.bases.loading import adapter_rank, load_tokenizer
+from ..models.bases.loading import load_tokenizer
+from ..models.bases.reading import adapter_rank
 from ..rollout.chat_template import check_chat, is_raw, prefill, try_prompts
 from ..rollout.engines.base import EngineError
 from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, environment

@@ -13,7 +13,6 @@ from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
 from ..algorithms.credit.checks import CreditError
-from ..api.training import train
 from ..cluster.actors import ClusterError, LostActorError
 from ..envs.base import WorldFailure
 from ..errors import ConfigError, LostEpisodesError, PublishError, visible
@@ -25,10 +24,11 @@ from ..models.pools.processes import ProcessError
 from ..rollout.engines.base import EngineError
 from ..rollout.policy_client import PromptError
 from ..sandbox import SandboxUnavailable
-from ..setup.assembly import build, checked
+from ..setup.checks import checked
 from ..setup.command_line import fail, fail_or_raise
 from ..setup.dry_run import plan, tables
 from ..setup.parts import warn
+from .main import loading
 from .watch import watched
 
 REFUSED = (
@@ -62,6 +62,9 @@ def show_plan(cfg: DictConfig) -> None:
 
 def run(cfg: DictConfig) -> dict[str, Any]:
     """Build and train; returns the summary."""
+    from ..api.training import train
+    from ..setup.assembly import build
+
     return train(build(cfg))
 
 
@@ -71,6 +74,9 @@ def run_command(cfg: DictConfig) -> None:
         if cfg.dry_run:
             return show_plan(cfg)
         _name_apart(cfg)
+        with loading():  # a dry run ends sooner than what trains is imported
+            from ..api.training import train
+            from ..setup.assembly import build
         loop = build(cfg)
     except OtherRankError:
         sys.exit(1)

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import product
-from typing import Any
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any
 
 from ..guards.prompt_writer import RAW, ChatTemplateError, HarmfulTemplateError, writer
 from ..guards.trial import refusal
 
-OWN = {"messages", *inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters}
-"""Arguments of ``apply_chat_template`` itself, which Troupe decides."""
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 PREFILL = "prefill"
 WORDS = 50
@@ -60,13 +58,21 @@ def check_chat(key: str, tokenizer: PreTrainedTokenizerBase, chat: Mapping[str, 
     except ChatTemplateError as error:
         raise ChatTemplateError(f"{key}.base: its chat template cannot be read: {error}") from error
     for name in chat.keys() - {PREFILL}:
-        if name in OWN:
+        if name in _own():
             raise ChatTemplateError(f"{key}.chat.{name}: Troupe decides this itself")
         if name not in names:
-            readable = ", ".join(sorted(names - OWN)) or "nothing but the messages"
+            readable = ", ".join(sorted(names - _own())) or "nothing but the messages"
             raise ChatTemplateError(
                 f"{key}.chat.{name}: the chat template of {key}.base does not read it; it reads {readable}"
             )
+
+
+@cache
+def _own() -> set[str]:
+    """Arguments of ``apply_chat_template`` itself, which Troupe decides."""
+    from transformers import PreTrainedTokenizerBase
+
+    return {"messages", *inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters}
 
 
 def _check_prefill(key: str, tokenizer: PreTrainedTokenizerBase, begin: str) -> None:

@@ -10,10 +10,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-
-from transformers import PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from ..experience import Completion, Message
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 MARK = "\ue000{}\ue001"
 """Stands for an earlier completion while the template writes the text around it; of Unicode's private use area."""

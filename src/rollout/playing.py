@@ -10,7 +10,7 @@ import logging
 import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -155,16 +155,17 @@ class Prompt:
 @dataclass(frozen=True)
 class Answer:
     """What an agent says in a state of a world: ``text``, which is that of the first of the ``completions`` that a
-    policy sampled from ``prompt``.  A person's has none."""
+    policy sampled from ``prompt``.  A person's has none.  ``seconds``: from asking the engine to its answer."""
 
     text: str
     prompt: Prompt = Prompt()
     completions: Sequence[Completion] = ()
+    seconds: float | None = field(default=None, compare=False)
 
     @classmethod
-    def of(cls, prompt: Prompt, *completions: Completion) -> Answer:
+    def of(cls, prompt: Prompt, *completions: Completion, seconds: float | None = None) -> Answer:
         """A policy's."""
-        return cls(completions[0].text, prompt, completions)
+        return cls(completions[0].text, prompt, completions, seconds)
 
 
 @dataclass(frozen=True)

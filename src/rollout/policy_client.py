@@ -7,10 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
-
-from tokenizers import Tokenizer
-from transformers import PreTrainedTokenizerBase
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from ..envs.base import Listener, TeamEnv, WorldFailure
 from ..envs.history import without_oldest
@@ -24,6 +22,10 @@ from .engines.requests import derive
 from .exact_prompt import TextTokens, exact_prompt
 from .playing import Answer, Prompt, prompt_of
 from .spelling import spelled, telling
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from transformers import PreTrainedTokenizerBase
 
 
 class PromptError(ValueError):
@@ -168,11 +170,13 @@ class PolicyClient:
         prompt, limit, listener = self.prompt(env, agent, task, said), 0, env.listener(agent)
         messages: Sequence[Message] = ()  # written again only where the server refuses
         tools: ToolOffer | None = None
+        asked = perf_counter()
         while True:
             try:
                 completions = await self.generate(prompt.ids, n, seed, key, listener if n == 1 else None)
                 read, spell = len(prompt.ids), listener is not None
-                return Answer.of(prompt, *(replace(c, text=self.told(c, read, spell)) for c in completions))
+                spoken = [replace(each, text=self.told(each, read, spell)) for each in completions]
+                return Answer.of(prompt, *spoken, seconds=perf_counter() - asked)
             except ContextExceededError:
                 if _at_start(env, task):
                     raise
@@ -204,6 +208,8 @@ class PolicyClient:
     @cached_property
     def _speller(self) -> Tokenizer | None:
         """A copy of the tokenizer, which another thread may use meanwhile; None of a server's."""
+        from tokenizers import Tokenizer
+
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         return None if backend is None else Tokenizer.from_str(backend.to_str())
 

@@ -11,17 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
-
-from lightning.fabric.loggers.csv_logs import CSVLogger as FabricCsvLogger
-from lightning.fabric.loggers.tensorboard import TensorBoardLogger as FabricTensorBoardLogger
-from lightning.fabric.utilities.rank_zero import rank_zero_only
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from ..errors import AbsentError
 from .directory import write_atomic
 from .faults import Observers
 from .files import METRICS
 from .tables import LogTable, markdown
+
+if TYPE_CHECKING:
+    from lightning.fabric.loggers.csv_logs import CSVLogger as FabricCsvLogger
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ class TableLogger(Protocol):
 
 
 class Loggers:
-    """All loggers of a run, by the name of their key under ``logger``; on other ranks than 0 it does nothing.
+    """All loggers of a run, by the name of their key under ``logger``; on other ranks than 0 there are none.
 
     A logger that raises once it is open does not end the run, see :class:`.observers.Observers`.
     """
@@ -67,7 +66,6 @@ class Loggers:
         self.loggers, self.observers = dict(loggers), observers or Observers()
         self._open = ExitStack()
 
-    @rank_zero_only
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
         """Open every logger.  Raises :class:`LoggerError`, with those closed that were open, where one cannot be."""
         with ExitStack() as opened:
@@ -76,14 +74,12 @@ class Loggers:
                 opened.callback(self._run, name, logger.close)
             self._open = opened.pop_all()
 
-    @rank_zero_only
     def metrics(self, row: Mapping[str, Any], step: int) -> None:
         """Record the numbers of ``row``, see :func:`scalars`."""
         numbers = scalars(row)
         for name, logger in self.loggers.items():
             self._run(name, logger.metrics, numbers, step)
 
-    @rank_zero_only
     def table(self, make: Callable[[], LogTable], step: int) -> None:
         """Record the table that ``make`` makes, where a logger takes tables: episodes, training trees."""
         takers = {name: logger for name, logger in self.loggers.items() if isinstance(logger, TableLogger)}
@@ -93,7 +89,6 @@ class Loggers:
         for name, logger in takers.items():
             self._run(name, logger.table, table, step)
 
-    @rank_zero_only
     def close(self) -> None:
         """Close every logger, also where one of them fails to."""
         self._open.close()
@@ -120,6 +115,8 @@ class CsvLogger:
         self._logger: FabricCsvLogger
 
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
+        from lightning.fabric.loggers.csv_logs import CSVLogger as FabricCsvLogger  # which takes seconds
+
         self._logger = FabricCsvLogger(folder, name="csv", flush_logs_every_n_steps=1)
         _ = self._logger.experiment  # makes the folder
 
@@ -145,6 +142,8 @@ class TensorBoardLogger:
         self.episodes = _count("tensorboard", episodes)
 
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
+        from lightning.fabric.loggers.tensorboard import TensorBoardLogger as FabricTensorBoardLogger
+
         next_step = _iterations(folder) + 1
         purge_step = next_step if next_step > 1 else None
         self._logger = FabricTensorBoardLogger(folder, name="tensorboard", version="", purge_step=purge_step)

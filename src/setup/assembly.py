@@ -20,7 +20,7 @@ from ..evaluation.self_play import SelfPlay
 from ..loop import TrainLoop
 from ..models.learning.ranks import Ranks
 from ..models.pools.checkpoint import START, restore
-from ..models.pools.strategies import launch, trainable_fabric
+from ..models.pools.fabrics import launch, trainable_fabric
 from ..rollout.samplers.sampler import Closing, Sampler
 from ..rollout.samplers.spread import SpreadSampler
 from ..runs.bounded import parse_yaml
@@ -33,14 +33,13 @@ from ..runs.files import CHECKPOINTS, CONFIG
 from ..runs.loggers import Loggers
 from ..runs.output import RunOutput
 from ..runs.progress import Progress
-from .checks import check, check_resumed, check_state, checkpoints_of, set_threads
+from .checks import check, check_state, checkpoints_of, set_threads
 from .composition import user_folders
-from .critics import build_critics
 from .instantiation import build_callbacks, build_world, call, instantiated
-from .parts import Parts, bounds, parts_of, warn
+from .parts import bounds, parts_of, plain, warn
 from .resume import continued, locate
 from .sections import AlgorithmSection, RunConfig
-from .team import build_team, close_now
+from .team import build_critics, build_team, close_now
 
 
 def build(cfg: DictConfig) -> TrainLoop:
@@ -54,24 +53,6 @@ def build(cfg: DictConfig) -> TrainLoop:
     run, checkpoint = locate(cfg.resume)
     cfg = continued(cfg, run)
     return assemble(plain(cfg), OmegaConf.to_yaml(cfg), None, checkpoint)
-
-
-def checked(cfg: DictConfig) -> tuple[Parts, list[str]]:
-    """What :func:`build` would put together of ``cfg`` before any model is loaded, and what this machine lacks (see
-    :func:`.checks.check`).  Raises as :func:`build` does; nothing is written.
-    """
-    if cfg.resume is None:
-        parts = parts_of(plain(cfg), OmegaConf.to_yaml(cfg, resolve=False))
-        return parts, check(parts, new=True, starts=False).lacks
-    run, checkpoint = locate(cfg.resume)
-    parts = parts_of(plain(continued(cfg, run)), None)
-    check_resumed(parts, checkpoint)
-    return parts, check(parts, new=False, starts=False).lacks
-
-
-def plain(cfg: DictConfig) -> dict[str, Any]:
-    """The resolved configuration.  Raises omegaconf's error for a value that is missing."""
-    return OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
 
 
 def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, checkpoint: str | None = None) -> TrainLoop:
@@ -109,7 +90,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         if isinstance(sampler, Closing):
             refused.callback(close_now, sampler)
         observers = Observers(run.faults.logger)
-        loggers = ranks.agreed(lambda: _loggers(run, observers))
+        loggers = ranks.agreed(lambda: _loggers(run, observers, ranks))
         if not checkpoint:
             directory = ranks.agreed(lambda: _directory(path, ranks, resolved))
             refused.callback(directory.release)
@@ -168,9 +149,9 @@ def _directory(path: Path, ranks: Ranks, new: str | None) -> RunDirectory:
     return RunDirectory.reopen(path, folders) if new is None else RunDirectory(path, new, folders)
 
 
-def _loggers(run: RunConfig, observers: Observers) -> Loggers:
+def _loggers(run: RunConfig, observers: Observers, ranks: Ranks) -> Loggers:
     loggers = {name: instantiated(f"logger.{name}", node) for name, node in run.logger.items()}
-    return Loggers(loggers, observers)
+    return Loggers(loggers if ranks.first else {}, observers)
 
 
 def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:

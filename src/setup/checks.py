@@ -5,17 +5,14 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import torch
-from transformers import (
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from omegaconf import DictConfig, OmegaConf
+from torch.optim import Optimizer
 
 from ..cluster.actors import check_installed
 from ..envs.base import TeamEnv
@@ -24,14 +21,15 @@ from ..envs.returned import TaskSource, check_start
 from ..errors import AbsentError, ConfigError
 from ..experience import Split
 from ..models.bases.base_models import MADE, SHIPPED, is_gguf, place, resolve
-from ..models.bases.hub import check_available, is_here, published_config
-from ..models.bases.loading import empty_model, full_base, is_adapter, load_shape, load_tokenizer
-from ..models.learning.adapters import named_layers
+from ..models.bases.known import PUBLISHED, ShippedTokenizer, shipped_shape
+from ..models.bases.reading import full_base, is_adapter
+from ..models.learning.settings import named_layers
 from ..models.pools.checkpoint import CheckpointFolder
-from ..models.pools.strategies import trainable_fabric
+from ..models.pools.strategies import StrategySettings
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat, try_prompts
 from ..rollout.engines.base import Engine
+from ..rollout.engines.outline import KINDS, Outline, Shape
 from ..rollout.engines.remote.engine import check_client
 from ..rollout.playing import prompt_of
 from ..rollout.policy_client import PolicyClient
@@ -44,11 +42,13 @@ from ..runs.progress import Progress
 from ..runs.run import RunReader
 from .critics import KEY, CriticSpec
 from .instantiation import build_callbacks, call, check_complete, instantiated, notice
-from .parts import Parts
-from .policies import PolicySpec, check_context_fits
-from .resume import check_equal
+from .parts import Parts, parts_of, plain
+from .policies import PolicySpec, backbones, check_context_fits
+from .resume import check_equal, continued, locate
 from .sections import check_threads
-from .team import backbones
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
 class Checked(NamedTuple):
@@ -58,6 +58,19 @@ class Checked(NamedTuple):
     lacks: list[str]
     prompts: dict[str, list[tuple[int, ...]]]
     source: TaskSource
+
+
+def checked(cfg: DictConfig) -> tuple[Parts, list[str]]:
+    """What :func:`.assembly.build` would put together of ``cfg`` before any model is loaded, and what this machine
+    lacks (see :func:`check`).  Raises as :func:`.assembly.build` does; nothing is written.
+    """
+    if cfg.resume is None:
+        parts = parts_of(plain(cfg), OmegaConf.to_yaml(cfg, resolve=False))
+        return parts, check(parts, new=True, starts=False).lacks
+    run, checkpoint = locate(cfg.resume)
+    parts = parts_of(plain(continued(cfg, run)), None)
+    check_resumed(parts, checkpoint)
+    return parts, check(parts, new=False, starts=False).lacks
 
 
 def check(parts: Parts, *, new: bool, starts: bool = True) -> Checked:
@@ -71,13 +84,13 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> Checked:
     checkpoints_of(parts)
     if run.execution.on_ray:
         machine.ask(check_installed)
-    machine.ask(call, "strategy", trainable_fabric, parts.strategy)
+    machine.ask(call, "strategy", check_strategy, parts.strategy)
     for name, spec in parts.policies.items():
         if spec.place is not None:
-            machine.ask(call, f"policies.{name}", trainable_fabric, spec.place)
+            machine.ask(call, f"policies.{name}", check_strategy, spec.place)
     for critic in parts.critics.values():
         if critic.place is not None:
-            machine.ask(call, "algorithm.critic", trainable_fabric, critic.place)
+            machine.ask(call, "algorithm.critic", check_strategy, critic.place)
     if new:
         check_free(Path(run.run_dir))
     for name, node in run.logger.items():
@@ -91,6 +104,14 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> Checked:
     source = TaskSource(parts.world)
     prompts = check_tasks(source, parts.settings, clients, parts.sampler.resample, machine)
     return Checked(machine.lacks, prompts, source)
+
+
+def check_strategy(settings: StrategySettings) -> None:
+    """Raise as :func:`..models.pools.fabrics.trainable_fabric`; Lightning is imported only where it has a say."""
+    if not settings.plain:
+        from ..models.pools.fabrics import trainable_fabric
+
+        trainable_fabric(settings)
 
 
 def check_resumed(parts: Parts, checkpoint: str) -> None:
@@ -169,8 +190,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 class Base:
     """What is known of a base model without its weights; no ``tokenizer``: it would have to be fetched."""
 
-    shape: PretrainedConfig
-    tokenizer: PreTrainedTokenizerBase | None
+    shape: PretrainedConfig | Shape
+    tokenizer: PreTrainedTokenizerBase | ShippedTokenizer | None
 
 
 def check_policies(policies: Mapping[str, PolicySpec], machine: Machine) -> dict[str, Base]:
@@ -201,7 +222,7 @@ def check_policies(policies: Mapping[str, PolicySpec], machine: Machine) -> dict
             named_layers(name, lora, model)
         _check_optimizers(specs)
         ranks = {name: lora.r for name, lora in adapters.items()}
-        machine.ask(_check_engine, specs, model, base.tokenizer, ranks)
+        machine.ask(_check_engine, specs, model, base, ranks)
     return bases
 
 
@@ -219,11 +240,17 @@ def look_at(key: str, base: str, machine: Machine) -> Base:
 
     Raises :class:`ConfigError` naming ``key`` where what can be looked at cannot be loaded.
     """
+    if not machine.starts and (shipped := shipped_shape(base)) is not None:
+        return Base(shipped, ShippedTokenizer(Path(place(base))))
+    from ..models.bases.hub import check_available, is_here  # and the hub's client
+
     path, whole, here = place(base), place(full_base(base)), not machine.starts
     if here and not is_gguf(base) and not (is_here(path) and is_here(whole)):
         how = f"would be made first (`make {base}`)" if base in MADE else "would be fetched from the hub"
         machine.lacks.append(f"{key}={base} {how}: its chat template and its agents' prompts were not checked")
         return Base(shape_of(key, base), None)
+    from ..models.bases.loading import load_shape, load_tokenizer
+
     path, whole = resolve(base), resolve(full_base(base))
     try:
         check_available(path)
@@ -233,11 +260,14 @@ def look_at(key: str, base: str, machine: Machine) -> Base:
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 
 
-def shape_of(key: str, base: str) -> PretrainedConfig:
-    """The configuration of ``base``, from its card where it is one of the papers'.  Raises :class:`ConfigError`."""
+def shape_of(key: str, base: str) -> PretrainedConfig | Shape:
+    """The configuration of ``base``, where Troupe knows it without transformers.  Raises :class:`ConfigError`."""
     whole = full_base(base)
-    if (known := published_config(whole)) is not None:
+    if (known := shipped_shape(whole) or PUBLISHED.get(whole)) is not None:
         return known
+    from ..models.bases.hub import check_available
+    from ..models.bases.loading import load_shape
+
     try:
         check_available(resolve(whole))
         return load_shape(whole)
@@ -245,8 +275,16 @@ def shape_of(key: str, base: str) -> PretrainedConfig:
         raise ConfigError(f"{key}={base} cannot be found: {error}") from error
 
 
-def meta_model(shape: PretrainedConfig) -> PreTrainedModel:
-    """A model without weights, on torch's meta device."""
+def meta_model(shape: PretrainedConfig | Shape, *, whole: bool = False) -> PreTrainedModel | Outline:
+    """A model without weights, on torch's meta device; with ``whole`` always transformers' own."""
+    if isinstance(shape, Shape) and not whole:
+        return KINDS[shape.model_type](shape)
+    from transformers import AutoConfig
+
+    from ..models.bases.loading import empty_model
+
+    if isinstance(shape, Shape):
+        shape = AutoConfig.for_model(**shape.known)
     with torch.device("meta"):
         return empty_model(shape)
 
@@ -254,14 +292,27 @@ def meta_model(shape: PretrainedConfig) -> PreTrainedModel:
 def _check_optimizers(specs: Sequence[PolicySpec]) -> None:
     """Try optimizers and schedulers on a few numbers: a matrix, and a vector where a whole model learns."""
     shapes = [(2, 2), (2,)] if specs[0].full_weights else [(2, 2)]
-    for config in (spec.train_config for spec in specs if spec.train_config is not None):
-        config.scheduler(config.optimizer([torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]))
+    with without_compiler():
+        for config in (spec.train_config for spec in specs if spec.train_config is not None):
+            config.scheduler(config.optimizer([torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]))
+
+
+@contextmanager
+def without_compiler() -> Iterator[None]:
+    """A context in which optimizers are made without torch's compiler, whose import takes seconds: torch imports it
+    only to keep it away from this method."""
+    method = Optimizer.add_param_group
+    Optimizer.add_param_group = getattr(method, "__wrapped__", method)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Optimizer.add_param_group = method  # type: ignore[method-assign]
 
 
 def _check_engine(
     specs: Sequence[PolicySpec],
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase | None,
+    model: PreTrainedModel | Outline,
+    base: Base,
     ranks: Mapping[str, int],
 ) -> None:
     """Refuse keys that the engine does not have, and what its class can ``check`` of a model on the meta device."""
@@ -272,7 +323,9 @@ def _check_engine(
     defaults = {name: value.default for name, value in signature.parameters.items() if value.default is not value.empty}
     if (check := getattr(engine.func, "check", None)) is not None:
         names = [spec.name for spec in specs]
-        call(key, check, names, model, tokenizer, ranks, **defaults | engine.keywords)
+        if isinstance(base.shape, Shape) and not engine.func.__module__.startswith("troupe."):
+            model = meta_model(base.shape, whole=True)  # what the user's own engine looks at is not known
+        call(key, check, names, model, base.tokenizer, ranks, **defaults | engine.keywords)
 
 
 def check_critics(critics: Mapping[str, CriticSpec], bases: Mapping[str, Base], machine: Machine) -> None:
@@ -281,7 +334,8 @@ def check_critics(critics: Mapping[str, CriticSpec], bases: Mapping[str, Base], 
     Raises ``ValueError`` (or a subclass) naming the key.
     """
     for spec in critics.values():
-        spec.optimizer([torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.zeros(2))])
+        with without_compiler():
+            spec.optimizer([torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.zeros(2))])
         own = look_at(f"{KEY}.base", spec.base, machine)
         for policy in spec.policies:
             other = bases[policy].tokenizer

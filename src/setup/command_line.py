@@ -23,12 +23,13 @@ from yaml import YAMLError
 
 from ..errors import ConfigError, near, nearest, visible
 from ..evaluation.request import check_source, requested
+from ..routing import Router
 from ..runs.directory import check_free
 from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat
 from ..runs.run import RunReader
 from .composition import all_choices, check_folders, choices, configurations, search_path_words
-from .instantiation import call, check_finite, own_error
+from .instantiation import build_world, call, check_finite, own_error
 from .sections import read_config
 
 FLAGS = {
@@ -125,7 +126,7 @@ def check_overrides(
     single = [each for each in overrides if not each.is_sweep_override() and not each.is_hydra_override()]
     words = [*search_path_words(overrides), *(str(each.input_line) for each in single)]
     if config == "train":  # the default name and folder ask Hydra for values that exist only within its main function
-        words = ["name=none", "run_dir=none", *words]
+        words = [*_UNNAMED, *words]
     strict = [each for each in overrides if each.type is OverrideType.CHANGE and not each.is_hydra_override()]
     keys = [each.key_or_group for each in strict if each not in groups]
     choices = [*search_path_words(overrides), *(str(each.input_line) for each in groups)]
@@ -139,11 +140,14 @@ def check_overrides(
     values = _plain(cfg)
     check_finite(values)
     if config == "train":
-        _check_training(cfg)
+        _check_training(cfg, mapped=any(each.key_or_group.partition(".")[0] == "team" for each in single))
     elif config in ("eval", "play"):
         check_source(values)
         fixed = {} if config == "eval" else {"tasks": 1, "samples": 1}
         requested({**values, **fixed}, ANY_RUN, trained=values["run"] is not None)
+
+
+_UNNAMED = ("name=none", "run_dir=none")
 
 
 def _check_keys(keys: Sequence[str], known: Set[str], own: Collection[str], taken: Collection[str]) -> None:
@@ -153,8 +157,9 @@ def _check_keys(keys: Sequence[str], known: Set[str], own: Collection[str], take
             raise ConfigError(f"{key} is an unknown key{near(key, names)} docs/configuration.md lists all keys")
 
 
-def _check_training(cfg: DictConfig) -> None:
-    """Check what a training refuses without any library that takes seconds to import."""
+def _check_training(cfg: DictConfig, *, mapped: bool) -> None:
+    """Check what a training refuses without any library that takes seconds to import; the team map, which a world's
+    agents decide, only where it was ``mapped`` by hand."""
     if any(isinstance(value, str) and "${hydra:" in value for _, value in flat(_plain(cfg))):
         return  # values that exist only within Hydra's main function: the command itself resolves them, or refuses
     try:
@@ -164,6 +169,9 @@ def _check_training(cfg: DictConfig) -> None:
     run = read_config(resolved, None)
     if run.resume is None and run.run_dir != "none":
         call("run_dir", check_free, Path(run.run_dir))
+    if run.resume is None and mapped:
+        frozen = [name for name, policy in run.policies.items() if not policy.learns]
+        call("", Router, run.team, build_world("env", run.env).agents, tuple(run.policies), frozen)
 
 
 def _check_team(keys: Mapping[str, Any], search_path: Sequence[str]) -> None:
@@ -173,12 +181,25 @@ def _check_team(keys: Mapping[str, Any], search_path: Sequence[str]) -> None:
     for key, group in (("exp", "experiment"), ("env_name", "env")):
         if isinstance(name := keys.get(key), str):
             check_overrides("train", [*search_path, f"{group}={name}", *map(str, keys.get("overrides") or [])])
+            _check_humans(keys, _composed("train", [*_UNNAMED, *search_path, f"{group}={name}"]))
     if isinstance(run := keys.get("run"), str):
-        call("run", _readable, Path(run.partition("@")[0]))
+        _check_humans(keys, call("run", _readable, Path(run.partition("@")[0])))
 
 
-def _readable(path: Path) -> None:
-    RunReader(path).config  # noqa: B018  # read when it is first asked for
+def _check_humans(keys: Mapping[str, Any], cfg: Mapping[str, Any]) -> None:
+    """Check ``human`` by the agents of ``cfg``, unless the command line changes the world, and perhaps with it them."""
+    human = keys.get("human") or []
+    if any(key.partition(".")[0] in ("world", "overrides") for key in keys):
+        return
+    for agent in [human] if isinstance(human, str) else human:
+        if agent not in cfg["team"]:
+            raise ConfigError(
+                f"human={agent}: the world has no agent '{agent}'{nearest(str(agent), list(cfg['team']))}"
+            )
+
+
+def _readable(path: Path) -> Mapping[str, Any]:
+    return RunReader(path).config
 
 
 class _Options(ArgumentParser):

@@ -1,30 +1,21 @@
-"""The critics of a run: which there are, whether they can read what they judge, and their models."""
+"""The critics of a run: which there are, and whether they can read what they judge."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 
 from ..algorithms.credit.actor_critic import TEAM, ActorCritic
 from ..algorithms.credit.base import CreditRule
 from ..cluster.execution import Execution
 from ..errors import ConfigError
 from ..models.bases.base_models import resolve
-from ..models.learning.critic import Critic, CriticModule
-from ..models.learning.ranks import Ranks
 from ..models.learning.settings import CriticSettings
 from ..models.learning.train_config import MakeOptimizer
-from ..models.pools.critics import Critics
-from ..models.pools.handles import CriticHandle
-from ..models.pools.processes import RayProcesses
-from ..models.pools.proxies import CriticProxy
-from ..models.pools.strategies import StrategySettings, launch
+from ..models.pools.strategies import StrategySettings
 from .instantiation import partially
 from .policies import PolicySpec
 from .sections import CriticSection
-from .team import close_now, load_base, recompute
 
 KEY = "algorithm.critic"
 
@@ -94,37 +85,3 @@ def _common_base(read: tuple[str, ...], policies: Mapping[str, PolicySpec]) -> s
             f"{KEY}.base is null, but the policies have the bases {', '.join(bases.values())}: name the critic's"
         )
     return next(iter(bases.values()))
-
-
-def build_critics(
-    specs: Mapping[str, CriticSpec],
-    credit: CreditRule,
-    strategy: StrategySettings,
-    seed: int,
-    ranks: Ranks,
-    execution: Execution,
-) -> Critics:
-    """The critics of ``specs``, which have passed :func:`.checks.check_critics`, for ``credit``."""
-    if not isinstance(credit, ActorCritic):
-        return Critics()
-    critics: dict[str, CriticHandle] = {}
-    with ExitStack() as failed:
-        for name, spec in specs.items():
-            if spec.place is None:
-                critics[name] = _critic(spec, strategy, seed, ranks)
-            else:
-                build, each = partial(_critic, spec, spec.place, seed, Ranks()), execution.resources.critic
-                critics[name] = CriticProxy(RayProcesses(f"critic {name}", build, 1, each, execution))
-            failed.callback(close_now, critics[name])
-        failed.pop_all()
-    return Critics(credit, critics)
-
-
-def _critic(spec: CriticSpec, strategy: StrategySettings, seed: int, ranks: Ranks) -> Critic:
-    """The critic, in its process."""
-    model, _ = load_base(f"{KEY}.base", spec.base)
-    module = CriticModule(model)
-    recompute(module.backbone, strategy)
-    fabric = strategy.fabric()
-    launch(fabric)
-    return Critic(spec.name, module, spec.optimizer, spec.settings, fabric, seed=seed, ranks=ranks)

@@ -7,24 +7,26 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
-from transformers import PretrainedConfig, PreTrainedModel
 
 from ..cluster.execution import Execution, Resources
 from ..models.pools.strategies import DeepSpeed, Sharded, StrategySettings
 from ..rollout.engines.local import cache_numbers, inner_width
+from ..rollout.engines.outline import Outline, Shape
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.settings import GIB, VllmSettings
 from .checks import meta_model, shape_of
 from .critics import CriticSpec
 from .instantiation import call
 from .parts import Parts
-from .policies import PolicySpec
+from .policies import PolicySpec, backbones
 from .sections import count_of, engine_name, engine_processes
-from .team import backbones
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -225,7 +227,7 @@ def _pool(specs: Sequence[PolicySpec], parts: Parts) -> PoolPlan:
     return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, *where, memory, *engine, rows)
 
 
-def _pass(model: PreTrainedModel, strategy: StrategySettings) -> int:
+def _pass(model: PreTrainedModel | Outline, strategy: StrategySettings) -> int:
     """Numbers that a pass gathers of a ``model`` whose weights are in shards: what is outside of the layers, and one
     layer while the next arrives; and their gradients, of one layer at a time; each in a message, too.
     """
@@ -259,7 +261,7 @@ def _critic(spec: CriticSpec, parts: Parts) -> PoolPlan:
 
 def _engine(
     engine: Mapping[str, Any],
-    shape: PretrainedConfig,
+    shape: PretrainedConfig | Shape,
     specs: Sequence[PolicySpec],
     k: int,
     parameters: int,
@@ -279,7 +281,7 @@ def _engine(
     return itemsize * trained + cache + len(specs) * engine.get("prefix_cache_gib", 0) * GIB
 
 
-def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:
+def _adapter(spec: PolicySpec, model: PreTrainedModel | Outline) -> int:
     """Numbers of the policy's adapter; 0 without.  Raises :class:`ConfigError` naming a target that is not there."""
     return 0 if spec.lora is None else call(f"policies.{spec.name}.lora", spec.lora.parameters, model)
 
@@ -292,7 +294,7 @@ def _share(strategy: StrategySettings, what: str) -> float:
     return 0.0 if what in strategy.strategy.offloads else 1 / (strategy.processes or 1)
 
 
-def _activations(shape: PretrainedConfig, recomputed: bool) -> int:
+def _activations(shape: PretrainedConfig | Shape, recomputed: bool) -> int:
     """Numbers per token that a backward pass keeps: about 14 hidden and 4 intermediate vectors per layer (counted of a
     Qwen3's saved tensors; of a Qwen2 and a Llama 10 and 4), and scores over the vocabulary with their softmax; without
     attention's own scores.  ``recomputed``, each layer keeps its input, and one layer at a time the rest.

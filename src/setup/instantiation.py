@@ -112,12 +112,18 @@ def _is_tensor(kind: Any) -> bool:
 
 def _hints(target: Callable[..., Any]) -> dict[str, Any]:
     """The types of the parameters of ``target``; none where they cannot be told, as in a class written in C."""
-    try:
-        is_plain_class = isinstance(target, type) and not is_dataclass(target)
-        base = _base(target)
-        return {**(_hints(base) if base else {}), **get_type_hints(target.__init__ if is_plain_class else target)}
-    except (NameError, TypeError, AttributeError):  # names that only type checkers import; no function
-        return {}
+    unknown: dict[str, Any] = {}
+    while True:
+        try:
+            is_plain_class = isinstance(target, type) and not is_dataclass(target)
+            base, own = _base(target), target.__init__ if is_plain_class else target
+            return {**(_hints(base) if base else {}), **get_type_hints(own, localns=unknown)}
+        except NameError as error:  # a name that only type checkers import
+            if error.name is None or error.name in unknown:
+                return {}
+            unknown[error.name] = Any
+        except (TypeError, AttributeError):  # no function
+            return {}
 
 
 def below(key: str, name: str) -> str:

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from omegaconf import DictConfig, OmegaConf
+
 from ..algorithms.credit.base import CreditRule
 from ..cluster.execution import Execution
 from ..envs.base import TeamEnv
@@ -227,6 +229,11 @@ class Parts:
     def past(self) -> dict[str, PastSettings]:
         """By policy with the weights of another one."""
         return {name: spec.past for name, spec in self.policies.items() if spec.past is not None}
+
+
+def plain(cfg: DictConfig) -> dict[str, Any]:
+    """The resolved configuration.  Raises omegaconf's error for a value that is missing."""
+    return OmegaConf.to_container(cfg, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
 
 
 def parts_of(config: dict[str, Any], unresolved: str | None) -> Parts:

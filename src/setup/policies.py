@@ -13,6 +13,7 @@ from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, check_whole, nearest
 from ..evaluation.self_play import PastSettings
 from ..experience import Sampling
+from ..models.bases.base_models import place as base_place
 from ..models.learning.settings import LoraSettings, Schedule, count_turns
 from ..models.learning.train_config import PolicyTrainConfig
 from ..models.pools.strategies import StrategySettings
@@ -29,6 +30,7 @@ from .sections import (
     Prompts,
     RemoteSection,
     ScriptedSection,
+    engine_identity,
     own_engine,
 )
 
@@ -329,3 +331,16 @@ def check_context_fits(key: str, sampling: Sampling, base: str, context: int) ->
             f"{key}.max_tokens={sampling.max_tokens} leaves no room for a prompt: the context of {base} is "
             f"{context} tokens"
         )
+
+
+def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
+    """Policies that share a model: adapters and frozen ones with one base in one place and one engine.  One whose whole
+    model learns is alone; remote and scripted ones have none.
+    """
+    groups: dict[tuple[str, str, StrategySettings | None, str], list[PolicySpec]] = {}
+    for name, spec in policies.items():
+        if not spec.has_model:
+            continue
+        own, base = (name, "") if spec.full_weights else ("", base_place(spec.base))
+        groups.setdefault((own, base, spec.place, engine_identity(spec.engine)), []).append(spec)
+    return list(groups.values())

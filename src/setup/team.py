@@ -17,21 +17,26 @@ import lightning as L
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..algorithms.credit.actor_critic import ActorCritic
+from ..algorithms.credit.base import CreditRule
 from ..cluster.execution import Execution
 from ..errors import ConfigError
-from ..models.bases.base_models import place as base_place
 from ..models.bases.base_models import resolve
 from ..models.bases.hub import check_available
-from ..models.bases.loading import full_base, load_adapted, load_model, load_shape, load_tokenizer
+from ..models.bases.loading import load_adapted, load_model, load_shape, load_tokenizer
+from ..models.bases.reading import full_base
 from ..models.learning.adapter_module import AdapterModule
 from ..models.learning.adapters import attach, base_of
+from ..models.learning.critic import Critic, CriticModule
 from ..models.learning.policy import PolicyModule
 from ..models.learning.ranks import Ranks
-from ..models.pools.handles import PolicyHandle
+from ..models.pools.critics import Critics
+from ..models.pools.fabrics import fabric_of, launch, process_count
+from ..models.pools.handles import CriticHandle, PolicyHandle
 from ..models.pools.pool import Pool
 from ..models.pools.processes import LocalProcesses, RayProcesses
-from ..models.pools.proxies import PoolProxy
-from ..models.pools.strategies import StrategySettings, launch, process_count
+from ..models.pools.proxies import CriticProxy, PoolProxy
+from ..models.pools.strategies import StrategySettings
 from ..models.pools.team import Team
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.base import Engine
@@ -42,9 +47,10 @@ from ..rollout.engines.replicas import Replicas, shells
 from ..rollout.engines.requests import derive
 from ..rollout.policy_client import PolicyClient
 from ..rollout.scripted import NoEngine, ScriptedClient
+from .critics import KEY, CriticSpec
 from .instantiation import partially
-from .policies import PolicySpec
-from .sections import count_of, engine_identity
+from .policies import PolicySpec, backbones
+from .sections import count_of
 
 
 class Closable(Protocol):
@@ -124,24 +130,11 @@ def build_team(
     )
 
 
-def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
-    """Policies that share a model: adapters and frozen ones with one base in one place and one engine.  One whose whole
-    model changes is alone; remote and scripted ones have none.
-    """
-    groups: dict[tuple[str, str, StrategySettings | None, str], list[PolicySpec]] = {}
-    for name, spec in policies.items():
-        if not spec.has_model:
-            continue
-        own, base = (name, "") if spec.owns_model else ("", base_place(spec.base))
-        groups.setdefault((own, base, spec.place, engine_identity(spec.engine)), []).append(spec)
-    return list(groups.values())
-
-
 def _here(specs: Sequence[PolicySpec], strategy: StrategySettings, seed: int, ranks: Ranks) -> LoadedBackbone:
     """A policy with a pool of its own; or adapters and frozen policies on one base, which learner and engine hold in
     memory once."""
     model, tokenizer, context = _loaded(specs, strategy)
-    fabric = strategy.fabric()
+    fabric = fabric_of(strategy)
     launch(fabric)
     if all(spec.train_config is None for spec in specs):
         return LoadedBackbone(_engine_alone(specs, fabric, model, tokenizer, seed), tokenizer, context)
@@ -158,7 +151,7 @@ def _placed(specs: Sequence[PolicySpec], place: StrategySettings, seed: int, fai
     """A pool in processes of its own, and its engine in this one, on the first of the pool's devices."""
     model, tokenizer, context = _loaded(specs, place)
     names = [spec.name for spec in specs]
-    fabric = place.fabric()
+    fabric = fabric_of(place)
     build = partial(_pool_in_place, specs, place, seed)
     pool = PoolProxy(names, LocalProcesses(f"pool {', '.join(names)}", build, process_count(fabric)))
     failed.callback(close_now, pool)
@@ -214,13 +207,13 @@ def _engine_on_ray(
 def _engine_in_place(specs: Sequence[PolicySpec], place: StrategySettings, seed: int) -> Engine:
     """The engine, in its process."""
     model, tokenizer, _ = _loaded(specs, place)
-    return _engine_alone(specs, place.fabric(), model, tokenizer, seed)
+    return _engine_alone(specs, fabric_of(place), model, tokenizer, seed)
 
 
 def _pool_in_place(specs: Sequence[PolicySpec], place: StrategySettings, seed: int) -> Pool:
     """The pool, in each of its processes."""
     model, _, _ = _loaded(specs, place)
-    fabric = place.fabric()
+    fabric = fabric_of(place)
     ranks = launch(fabric)
     return _pool(_module(specs, model, seed), model, fabric, place, seed, ranks)
 
@@ -343,3 +336,37 @@ def load_speaker(
     except (OSError, ValueError) as error:
         raise ConfigError(f"{key}={base} on {below} cannot be loaded: {error}") from error
     return adapted, tokenizer, adapted.model.config.max_position_embeddings
+
+
+def build_critics(
+    specs: Mapping[str, CriticSpec],
+    credit: CreditRule,
+    strategy: StrategySettings,
+    seed: int,
+    ranks: Ranks,
+    execution: Execution,
+) -> Critics:
+    """The critics of ``specs``, which have passed :func:`.checks.check_critics`, for ``credit``."""
+    if not isinstance(credit, ActorCritic):
+        return Critics()
+    critics: dict[str, CriticHandle] = {}
+    with ExitStack() as failed:
+        for name, spec in specs.items():
+            if spec.place is None:
+                critics[name] = _critic(spec, strategy, seed, ranks)
+            else:
+                build, each = partial(_critic, spec, spec.place, seed, Ranks()), execution.resources.critic
+                critics[name] = CriticProxy(RayProcesses(f"critic {name}", build, 1, each, execution))
+            failed.callback(close_now, critics[name])
+        failed.pop_all()
+    return Critics(credit, critics)
+
+
+def _critic(spec: CriticSpec, strategy: StrategySettings, seed: int, ranks: Ranks) -> Critic:
+    """The critic, in its process."""
+    model, _ = load_base(f"{KEY}.base", spec.base)
+    module = CriticModule(model)
+    recompute(module.backbone, strategy)
+    fabric = fabric_of(strategy)
+    launch(fabric)
+    return Critic(spec.name, module, spec.optimizer, spec.settings, fabric, seed=seed, ranks=ranks)

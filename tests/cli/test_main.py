@@ -144,6 +144,9 @@ WRONG = {
     ("play", "sokoban_sharde"): "experiment=sokoban_sharde is unknown; did you mean sokoban_shared?",
     ("sweep", "sedes"): "sweep=sedes is unknown; did you mean seeds?",
     ("train", "experiment=sokoban_specialized", "policies.nobody.tuning=lora"): "did you mean policies.tool.tuning?",
+    ("train", "experiment=sokoban_specialized", "team.plan=plannr"): "to policy 'plannr', but policies has tool, plan",
+    ("train", "experiment=sokoban_specialized", "+team.plannr=tool"): "agent 'plannr', but the world's agents are",
+    ("play", "exp=sokoban_specialized", "human=plannr"): "the world has no agent 'plannr'; did you mean plan?",
     ("train", "--config-dir", ".", "loop.iteration=3"): "did you mean loop.iterations?",
     ("train", "--loop.iterations", "3"): "a key is given as loop.iterations=VALUE",
     ("eval", "exp=sokoban_sharde"): "did you mean sokoban_shared?",
@@ -189,6 +192,27 @@ for words, answer in json.loads(sys.argv[1]):
         composed = words[0] in (*CONFIGURED, "sweep", "reproduce", "warm-start") and words[1] not in ("--help", "-h")
         hydra = {"hydra", "omegaconf"} if composed else set()
         assert set(modules.split()) & HEAVY <= hydra, words
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experiment", ["sokoban_specialized", "code_collab_lora scale=coder"])
+def test_a_dry_run_imports_nothing_that_only_training_needs(experiment: str, tmp_path: Path) -> None:
+    code = """import sys
+from troupe.cli.main import main
+main()
+print("imports", *(name for name in sys.modules))
+"""
+    words = ["train", *f"experiment={experiment}".split(), "dry_run=true"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    plan, _, modules = done.stdout.rpartition("imports")
+    assert "completions of" in plan
+    heavy = {"lightning", "transformers", "peft", "scipy", "huggingface_hub", "matplotlib", "torch._dynamo"}
+    if "coder" in experiment:  # whether the hub's cache has the base
+        heavy.remove("huggingface_hub")
+    assert not heavy & set(modules.split())
 
 
 def test_imports_that_take_long_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from troupe.diagnostics.settings import AlarmSettings
 from troupe.experience import Request, Sample, Sampling
 from troupe.models.bases.tiny import build_tokenizer
 from troupe.models.learning.policy import PolicyModule
+from troupe.models.pools.fabrics import fabric_of
 from troupe.models.pools.pool import Pool
 from troupe.models.pools.strategies import StrategySettings
 from troupe.models.pools.team import Team
@@ -52,7 +53,7 @@ async def train(
     engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer, dtype=dtype)
     spoil(engine)
     config = train_config(optimizer=partial(torch.optim.AdamW, lr=1e-6), temperature=temperature)
-    pool = Pool(PolicyModule(model, {"p": config}), strategy.fabric(), seed=0)
+    pool = Pool(PolicyModule(model, {"p": config}), fabric_of(strategy), seed=0)
     sampling = Sampling(max_tokens=8, temperature=temperature)
     client = PolicyClient("p", engine, tokenizer, 96, sampling)
     team = Team(pool.policies, {"p": engine}, {}, {"plan": client}, {}, coarseness={"p": strategy.coarseness()})

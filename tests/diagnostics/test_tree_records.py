@@ -51,6 +51,7 @@ async def test_a_whole_record(play: Play, words: PreTrainedTokenizerFast) -> Non
     assert [node["depth"] for node in record["nodes"]] == list(range(len(episode.nodes)))
     for node, kept in zip(episode.nodes, record["nodes"], strict=True):
         assert kept["prompt"] == words.decode(node.prompt_ids)
+        assert node.seconds is not None and kept["seconds"] == round(node.seconds, 4)
         for candidate, line in zip(node.candidates, kept["candidates"], strict=True):
             assert line["token_ids"] == list(candidate.completion.token_ids)
             assert line["logprobs"] == pytest.approx(candidate.completion.logprobs, abs=1e-6)
@@ -61,6 +62,8 @@ async def test_a_whole_record(play: Play, words: PreTrainedTokenizerFast) -> Non
             assert (line["value"] - line["baseline"]) / line["scale"] == pytest.approx(candidate.advantage)
             assert line["advantage"] == candidate.advantage and line["continued"] == candidate.continued
             assert line["next"]["done"] in (True, False)
+    episode.nodes[0].seconds = None  # of a program that was not timed
+    assert "seconds" not in tree_record(tree, 5, {"tool": "p", "plan": "p"}, {"p": words})["nodes"][0]
     first, second = record["nodes"][0]["candidates"]
     assert (first["version"], first["versions"]) == (said.version, versions) and "versions" not in second
     assert record["edges"][0] == {"members": {"tool": [0, record["edges"][0]["members"]["tool"][1]]}, "child": 1}

@@ -29,8 +29,8 @@ from troupe.rollout.engines.vllm.launch import environment
 from troupe.rollout.engines.vllm.placement import Placement
 from troupe.rollout.engines.vllm.settings import VllmSettings
 from troupe.runs.run import RunReader
-from troupe.setup.critics import build_critics
 from troupe.setup.parts import parts_of
+from troupe.setup.team import build_critics
 
 from ..processes import alive, below, command, fork_server, until
 from .helpers import SMALL, Sampled, assert_same, difference, kill_after, node_of, processes, rows

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from troupe.runs.faults import Observers
 from troupe.runs.loggers import (
@@ -328,13 +327,3 @@ def test_under_stop_a_logger_that_fails_ends_the_run(tmp_path: Path) -> None:
     together.metrics(ROWS[0], 1)
     with pytest.raises(ConnectionError):
         together.metrics(ROWS[1], 2)
-
-
-def test_only_rank_0_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    recorder = Recorder()
-    write(tmp_path, recorder=recorder)
-    assert recorder.calls == ["config", "metrics", "metrics", "close"]
-    recorder.calls.clear()
-    monkeypatch.setattr(rank_zero_only, "rank", 1)
-    write(tmp_path, recorder=recorder)
-    assert recorder.calls == []

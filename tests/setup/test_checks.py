@@ -17,7 +17,8 @@ from troupe.cli import train
 from troupe.models.bases.loading import load_tokenizer
 from troupe.rollout.engines.vllm import versions
 from troupe.setup import team
-from troupe.setup.assembly import build, checked
+from troupe.setup.assembly import build
+from troupe.setup.checks import checked
 
 Composed = Callable[..., DictConfig]
 SMALL = ["loop.tasks_per_iteration=2", "loop.validation_tasks=1", "loop.test_tasks=1", "env.horizon=2"]

@@ -15,8 +15,7 @@ from troupe.cluster.execution import Execution
 from troupe.errors import ConfigError
 from troupe.runs.fingerprint import training_hash
 from troupe.runs.run import RunReader
-from troupe.setup.assembly import checked
-from troupe.setup.checks import check
+from troupe.setup.checks import check, checked
 from troupe.setup.dry_run import plan
 from troupe.setup.parts import parts_of
 from troupe.setup.resume import continued

@@ -12,9 +12,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from troupe.cli import train
 from troupe.errors import ConfigError
-from troupe.setup.assembly import checked, plain
+from troupe.setup.checks import checked
 from troupe.setup.dry_run import plan
-from troupe.setup.parts import Parts, parts_of
+from troupe.setup.parts import Parts, parts_of, plain
 
 Composed = Callable[..., DictConfig]
 SMALL = [

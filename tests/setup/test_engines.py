@@ -20,7 +20,7 @@ from troupe.setup.checks import check
 from troupe.setup.dry_run import plan
 from troupe.setup.evaluation_actors import ActorFactory
 from troupe.setup.parts import Parts, parts_of
-from troupe.setup.team import backbones
+from troupe.setup.policies import backbones
 
 from ..asked import evaluated
 

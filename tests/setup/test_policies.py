@@ -11,8 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 from troupe.errors import ConfigError
 from troupe.setup.checks import clients_of
 from troupe.setup.parts import Parts, parts_of, warn
-from troupe.setup.policies import check_names
-from troupe.setup.team import backbones
+from troupe.setup.policies import backbones, check_names
 
 Read = Callable[..., Parts]
 REMOTE = ["policy@policies.tool=[laptop,remote]", "policies.tool.remote.model=m"]

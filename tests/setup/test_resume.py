@@ -24,7 +24,7 @@ from troupe.models.pools.checkpoint import CheckpointError
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.runs.files import RunDirectoryError
 from troupe.runs.lock import HeldError
-from troupe.setup.assembly import checked
+from troupe.setup.checks import checked
 from troupe.setup.resume import check_equal
 
 from ..asked import rows, summary

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Sequence
 from random import Random
 from typing import Any
 
-from ...experience import Task
+from ...experience import Split, Task
 from ..drawing import Drawing
 from ..setting_checks import check_fraction
 from ..splits import split_of
@@ -74,7 +74,7 @@ class PlanPath(WalkingWorld):
         self._to_goal: dict[int, int] = {}
         self._to_goal_by_map: dict[int, int] = {}
 
-    def _draw(self, rng: Random) -> Task | None:
+    def _draw(self, split: Split, rng: Random) -> Task | None:
         cells = range(self.size**2)
         walls = frozenset(cell for cell in cells if rng.random() < self.walls_share)
         free = [cell for cell in cells if cell not in walls]

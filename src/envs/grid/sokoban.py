@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Hashable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from random import Random
 from typing import Any
 
-from ...experience import Task
+from ...experience import Split, Task
 from ..drawing import Drawing
 from ..splits import split_of
 from .board import (
@@ -47,6 +47,12 @@ from .walks import WalkingWorld
 @lru_cache(maxsize=1024)  # a table of a small room takes kilobytes, the largest allowed a megabyte or two
 def _solver(size: int, walls: frozenset[int], goals: frozenset[int]) -> Solver:
     return Solver(size, walls, goals)
+
+
+@cache
+def _steps(size: int) -> tuple[list[tuple[int, int | None]], ...]:
+    """By cell: the cells beside it, each with the one on the other side."""
+    return tuple([(there, around.get(OPPOSITE[move])) for move, there in around.items()] for around in neighbours(size))
 
 
 class Sokoban(WalkingWorld):
@@ -92,14 +98,17 @@ class Sokoban(WalkingWorld):
 
     # ---- tasks ----------------------------------------------------------------------------------------------------
 
-    def _draw(self, rng: Random) -> Task | None:
+    def _draw(self, split: Split, rng: Random) -> Task | None:
         """Reverse play: start solved, walk and pull at random; the solver then proves the way back."""
         cells = rng.sample(self._inside, rng.randint(0, self.inner_walls) + self.box_count + 1)
-        worker, goals = cells[0], frozenset(cells[1 : 1 + self.box_count])
+        goals = frozenset(cells[1 : 1 + self.box_count])
         walls = self._border | frozenset(cells[1 + self.box_count :])
-        boxes = goals
-        for _ in range(rng.randint(10, 30) * self.box_count):
-            worker, boxes = self._pull(rng, walls, worker, boxes)
+        worker, boxes = self._pull(rng, walls, cells[0], goals)
+        # The tool agent does not see the worker, so boards that differ in the worker alone share a split.
+        if boxes == goals or split != split_of(
+            form_digest(self.size, canonical_form(self.size, [walls, boxes, goals]))
+        ):  # before the search, which takes longer
+            return None
         try:
             distance = _solver(self.size, walls, goals).distance(worker, boxes)
         except SearchLimitError:
@@ -107,22 +116,27 @@ class Sokoban(WalkingWorld):
         if distance is None or not self.min_moves <= distance <= self.max_solution:
             return None
         form = form_digest(self.size, canonical_form(self.size, [walls, [worker], boxes, goals]))
-        # The tool agent does not see the worker, so boards that differ in the worker alone share a split.
-        split = split_of(form_digest(self.size, canonical_form(self.size, [walls, boxes, goals])))
         return make_task(
             self.name, form, split, walls=walls, worker=worker, boxes=boxes, goals=goals, distance=distance
         )
 
     def _pull(self, rng: Random, walls: frozenset[int], worker: int, boxes: frozenset[int]) -> Position:
-        around = neighbours(self.size)[worker]
-        ways = [(move, there) for move, there in around.items() if there not in walls and there not in boxes]
-        if not ways:
-            return worker, boxes
-        move, there = rng.choice(ways)
-        behind = around.get(OPPOSITE[move])
-        if behind in boxes and rng.random() < 0.7:
-            boxes = boxes - {behind} | {worker}
-        return there, boxes
+        """Some tens of steps, of which most beside a box pull it along."""
+        blocked, free = walls | boxes, dict[int, list[tuple[int, int | None]]]()
+        for _ in range(rng.randint(10, 30) * len(boxes)):
+            if (steps := free.get(worker)) is None:
+                steps = free[worker] = [step for step in _steps(self.size)[worker] if step[0] not in blocked]
+            if not (count := len(steps)):
+                break
+            bits = count.bit_length()
+            while (drawn := rng.getrandbits(bits)) >= count:  # rng.choice, whose calls would take most of the time
+                pass
+            there, behind = steps[drawn]
+            if behind in boxes and rng.random() < 0.7:
+                boxes = boxes - {behind} | {worker}
+                blocked, free = walls | boxes, {}
+            worker = there
+        return worker, boxes
 
     # ---- the board ------------------------------------------------------------------------------------------------
 

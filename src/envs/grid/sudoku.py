@@ -17,7 +17,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from random import Random
 from typing import Any, ClassVar
 
-from ...experience import Task
+from ...experience import Split, Task
 from ..base import Skill
 from ..drawing import Drawing
 from ..splits import split_of
@@ -83,7 +83,7 @@ class Sudoku(TwoRoleWorld):
 
     # ---- tasks ----------------------------------------------------------------------------------------------------
 
-    def _draw(self, rng: Random) -> Task | None:
+    def _draw(self, split: Split, rng: Random) -> Task | None:
         clues = sample_puzzle(self.size, rng.randint(self.min_blanks, self.max_blanks), rng)
         if clues is None:
             return None

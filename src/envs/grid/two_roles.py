@@ -18,6 +18,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any, ClassVar, Literal, get_args
 
@@ -127,8 +128,8 @@ class TwoRoleWorld(TurnTakingWorld):
     # ---- for the world to add --------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _draw(self, rng: Random) -> Task | None:
-        """A random task of any split, or None where the draw failed."""
+    def _draw(self, split: Split, rng: Random) -> Task | None:
+        """A random task, or None where the draw failed; of another split than ``split`` it is not used."""
 
     @abstractmethod
     def _start(self, task: Task) -> None:
@@ -193,7 +194,7 @@ class TwoRoleWorld(TurnTakingWorld):
     # ---- tasks and prompts ----------------------------------------------------------------------------------------
 
     def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
-        return sample_tasks(self.name, split, count, seed, self._draw, max_rejections=20_000)
+        return sample_tasks(self.name, split, count, seed, partial(self._draw, split), max_rejections=20_000)
 
     def reset(self, task: Task) -> None:
         self._begin()

@@ -112,7 +112,7 @@ class VerifiersWorld(WorkflowWorld):
             self._tasks_by_split = {}
             for split in LATEST_SPLIT_FIRST:
                 rows = {keys[row]: row for row in reversed(self._rows[split]) if keys[row] not in taken}
-                self._tasks_by_split[split] = rows  # type: ignore[index]
+                self._tasks_by_split[split] = rows
                 taken |= rows.keys()
         return self._tasks_by_split
 

@@ -16,8 +16,6 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from resource import RLIMIT_AS, RLIMIT_CPU, setrlimit
 
-from huggingface_hub import try_to_load_from_cache
-
 FOLDER = files("troupe.models.bases") / "shipped"
 SHIPPED = (
     *("laptop", "laptop_couplet", "laptop_signalling", "laptop_writing", "laptop_sudoku", "laptop_code", "laptop_math"),
@@ -86,6 +84,8 @@ def place(base: str) -> str:
         return str(made_folder() / base)
     if base not in HUB:
         return base
+    from huggingface_hub import try_to_load_from_cache
+
     config = try_to_load_from_cache(HUB[base].name, "config.json", revision=HUB[base].revision)
     return str(Path(config).parent) if isinstance(config, str) else HUB[base].name
 

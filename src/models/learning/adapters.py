@@ -17,20 +17,12 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from ...rollout.engines.weights import load_into
-from .settings import AdapterError, LoraSettings
+from .settings import LoraSettings, named_layers
 
 WEIGHTS = "adapter_model.safetensors"
 
 NAME_PREFIX = "policy_"
 """Before a policy's name in peft's names, so that no policy can have the name of a layer; peft strips it on writing."""
-
-
-def named_layers(policy: str, settings: LoraSettings, model: PreTrainedModel) -> list[str]:
-    """:meth:`LoraSettings.layers` of a policy's adapter.  Raises :class:`AdapterError` naming the key."""
-    try:
-        return settings.layers(model)
-    except AdapterError as error:
-        raise AdapterError(f"policies.{policy}.lora.{error}") from error
 
 
 @contextmanager

@@ -107,6 +107,14 @@ class LoraSettings:
         return sum(self.r * (layer.in_features + layer.out_features) for layer in linear)
 
 
+def named_layers(policy: str, settings: LoraSettings, model: PreTrainedModel) -> list[str]:
+    """:meth:`LoraSettings.layers` of a policy's adapter.  Raises :class:`AdapterError` naming the key."""
+    try:
+        return settings.layers(model)
+    except AdapterError as error:
+        raise AdapterError(f"policies.{policy}.lora.{error}") from error
+
+
 def _linear(model: PreTrainedModel) -> Iterator[tuple[str, nn.Linear]]:
     from torch import nn
 

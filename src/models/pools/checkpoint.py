@@ -24,21 +24,22 @@ import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors import SafetensorError
-from transformers import PreTrainedTokenizerBase
 
 from ...cluster.actors import LostActorError
 from ...errors import check_whole, unwritten
 from ...runs.bounded import is_within
 from ...runs.episodes import has_types
 from ...runs.files import read_object
-from ..bases.loading import read_states, reading
+from ..bases.reading import read_states, reading
 from ..learning.ranks import OtherRankError, Ranks
-from .handles import CriticHandle, PolicyHandle
-from .pool import TRAINING
+from .handles import TRAINING, CriticHandle, PolicyHandle
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 CHECKSUMS, STATE, RNG, CRITICS = "checksums.json", "state.json", "rng.pt", "critics"
 ALONE = Ranks()

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from torch import Tensor
 
 from ...experience import Sample
-from ..learning.critic import ValueSample
-from ..learning.learner import Groups
+
+if TYPE_CHECKING:
+    from ..learning.critic import ValueSample
+    from ..learning.learner import Groups
+
+TRAINING = "training.pt"
+"""The file of a checkpoint with what learning has changed beside weights."""
 
 
 class PoolHandle(Protocol):

@@ -15,14 +15,16 @@ from torch import Tensor
 from ...errors import check_whole
 from ...experience import Sample
 from ...kernels.contention import is_small, updating
-from ..bases.loading import checkpoint_weights, read_states
+from ..bases.loading import checkpoint_weights
+from ..bases.reading import read_states
 from ..learning.learner import Groups, Learner
 from ..learning.policy import PolicyModule
 from ..learning.ranks import Ranks
 from ..learning.sharding import check_keys, load_optimizer_state, optimizer_state
 from ..learning.zero import ZeroStrategy
+from .handles import TRAINING
 
-TRAINING, SHARD = "training.pt", "training_{:0>5}.pt"
+SHARD = "training_{:0>5}.pt"
 """A policy's optimizer, scheduler and version, of all processes or of one."""
 
 

@@ -1,37 +1,22 @@
-"""From ``strategy=`` to Fabric: how each pool is run, and the processes of the run."""
+"""The settings of ``strategy=``: how each pool is run.  :mod:`.fabrics` makes Lightning's of them, whose import takes
+seconds."""
 
 from __future__ import annotations
 
-import logging
-import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-import lightning as L
 import torch
-from lightning.fabric.accelerators.cpu import CPUAccelerator
-from lightning.fabric.accelerators.cuda import CUDAAccelerator
-from lightning.fabric.plugins.precision.amp import MixedPrecision
-from lightning.fabric.plugins.precision.double import DoublePrecision
-from lightning.fabric.plugins.precision.half import HalfPrecision
-from lightning.fabric.plugins.precision.precision import Precision
-from lightning.fabric.strategies.ddp import DDPStrategy
-from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
-from lightning.fabric.strategies.parallel import ParallelStrategy
-from lightning.fabric.strategies.single_device import SingleDeviceStrategy
-from lightning.fabric.strategies.strategy import Strategy
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from torch import nn
-from torch.distributed.device_mesh import DeviceMesh
 
 from ...errors import AbsentError, Positive, check_fields
-from ..learning.policy import PolicyModule
-from ..learning.ranks import Ranks
-from ..learning.sharding import Gathering, shard
-from ..learning.zero import ZeroStrategy
+
+if TYPE_CHECKING:
+    from lightning.fabric.strategies.strategy import Strategy
+    from torch.distributed.device_mesh import DeviceMesh
 
 PRECISIONS = {"32-true": 4, "64-true": 8, "bf16-mixed": 4, "bf16-true": 2, "16-mixed": 4}
 """Names of ``strategy.precision``, with the bytes of a stored number.
@@ -50,23 +35,6 @@ class StrategyError(ValueError):
 
 class DeviceError(StrategyError, AbsentError):
     """Devices that this machine does not have."""
-
-
-class Bfloat16Weights(HalfPrecision):
-    """Lightning's bf16-true, but for buffers and inputs, which stay as they are: rotary frequencies in bfloat16 would
-    turn far positions by wrong angles, and a batch's log-probabilities would be wrong by up to 0.4 %.
-    """
-
-    def __init__(self) -> None:
-        super().__init__("bf16-true")
-
-    def convert_module(self, module: nn.Module) -> nn.Module:
-        for parameter in module.parameters():
-            parameter.data = parameter.data.bfloat16()
-        return module
-
-    def convert_input(self, data: Any) -> Any:
-        return data
 
 
 @dataclass(frozen=True)
@@ -111,6 +79,11 @@ class Fsdp2(Sharded):
         return self.shards if self.cpu_offload else ()
 
     def build(self, *, on_gpu: bool) -> Strategy:
+        from lightning.fabric.strategies.model_parallel import ModelParallelStrategy
+
+        from ..learning.policy import PolicyModule
+        from ..learning.sharding import Gathering, shard
+
         def parallelize(module: nn.Module, mesh: DeviceMesh) -> nn.Module:
             assert isinstance(module, PolicyModule)
             shard(module, module.layer_classes, module.adapter_parameters(), mesh, offload=self.cpu_offload)
@@ -147,6 +120,8 @@ class DeepSpeed(Sharded):
             raise DeviceError(
                 f"strategy=deepspeed_zero{self.stage} needs DeepSpeed: pip install 'troupe-rl[deepspeed]'"
             )
+        from ..learning.zero import ZeroStrategy
+
         return ZeroStrategy(self.stage, cpu_offload=self.cpu_offload, on_cpu=not on_gpu)
 
 
@@ -155,8 +130,8 @@ class StrategySettings:
     """The keys of ``configs/strategy``: Lightning Fabric's arguments for each pool, ``gradient_checkpointing``, and
     ``float32_matmul``, which holds for the process.
 
-    Raises :class:`StrategyError` for values that are wrong on every machine; :meth:`fabric` does for what is missing on
-    this one.
+    Raises :class:`StrategyError` for values that are wrong on every machine; :func:`.fabrics.fabric_of` does for what
+    is missing on this one.
     """
 
     accelerator: str = "auto"
@@ -195,42 +170,17 @@ class StrategySettings:
                 "process; strategy=ddp has several"
             )
 
-    def fabric(self) -> L.Fabric:
-        """Raises :class:`StrategyError` for a package, :class:`DeviceError` for hardware that this machine lacks."""
-        strategy = self.strategy.build(on_gpu=self.on_gpu) if isinstance(self.strategy, Sharded) else self.strategy
-        if strategy == "ddp":
-            # Buffers are constants, equal in all processes.  To broadcast them in a forward pass would have a process
-            # wait that repeats the pass after it has run out of memory.
-            strategy = DDPStrategy(broadcast_buffers=False)
-        plugin: Precision | None = Bfloat16Weights() if self.precision == "bf16-true" else None
-        if isinstance(strategy, ModelParallelStrategy) and self.precision == "64-true":
-            plugin = DoublePrecision()  # as a plugin, since Lightning's list of what that strategy can do lacks it
-        if isinstance(strategy, ZeroStrategy) and self.precision == "bf16-mixed":
-            plugin = MixedPrecision("bf16-mixed", "cuda" if self.on_gpu else "cpu")  # Lightning's own has no autocast
-        if self.on_gpu:  # before Fabric, which would ask for it
-            torch.set_float32_matmul_precision(self.float32_matmul)
-        try:
-            fabric = L.Fabric(
-                accelerator=self.accelerator,
-                strategy=strategy,
-                devices=list(self.devices) if isinstance(self.devices, tuple) else self.devices,  # type: ignore[arg-type]
-                num_nodes=self.num_nodes,
-                precision=None if plugin else self.precision,  # type: ignore[arg-type]  # one of PRECISIONS
-                plugins=[plugin] if plugin else None,
-            )
-        except (RuntimeError, ImportError, TypeError, MisconfigurationException) as error:
-            raise DeviceError(f"strategy: {error}") from error
-        cores = os.cpu_count() or 1
-        if isinstance(fabric.accelerator, CPUAccelerator) and getattr(self.strategy, "cpu_offload", False):
-            raise DeviceError("strategy.strategy.cpu_offload=true: the weights are on the CPU already; it is for GPUs")
-        if isinstance(fabric.accelerator, CPUAccelerator) and isinstance(self.devices, int) and self.devices > cores:
-            raise DeviceError(f"strategy.devices={self.devices}: so many processes on a machine with {cores} CPU cores")
-        return fabric
+    @property
+    def plain(self) -> bool:
+        """Whether every machine can train so, with what Fabric has by itself: in one process on the CPU."""
+        one = self.strategy == "auto" and self.num_nodes == 1 and self.devices in ("auto", 1)
+        on_cpu = self.accelerator == "cpu" or (self.accelerator == "auto" and not self.on_gpu)
+        return one and on_cpu and self.precision == "32-true"
 
     @property
     def on_gpu(self) -> bool:
         """Whether Fabric computes on a CUDA GPU."""
-        return self.accelerator in ("cuda", "gpu") or (self.accelerator == "auto" and CUDAAccelerator.is_available())
+        return self.accelerator in ("cuda", "gpu") or (self.accelerator == "auto" and torch.cuda.device_count() > 0)
 
     @property
     def processes(self) -> int | None:
@@ -294,37 +244,3 @@ def _are_indices(devices: object) -> bool:
     if not isinstance(devices, tuple) or not devices or len(set(devices)) < len(devices):
         return False
     return all(isinstance(each, int) and not isinstance(each, bool) and each >= 0 for each in devices)
-
-
-def process_count(fabric: L.Fabric) -> int:
-    """Of ``fabric`` on this machine, launched or not."""
-    return int(getattr(fabric.strategy, "num_processes", 1))
-
-
-def launch(fabric: L.Fabric) -> Ranks:
-    """The processes of ``fabric``; those that are not running are started, each with the same command.
-
-    Processes other than the first log only errors.
-    """
-    if not isinstance(fabric.strategy, ParallelStrategy):
-        return Ranks()
-    fabric.launch()
-    ranks = Ranks(fabric.global_rank, fabric.world_size)
-    if not ranks.first:
-        logging.disable(logging.WARNING)
-    return ranks
-
-
-def trainable_fabric(settings: StrategySettings) -> L.Fabric:
-    """The Fabric of a strategy that pools can train with.
-
-    Raises :class:`StrategyError` for one that no pool can, whatever this machine has, before :class:`DeviceError`.
-    """
-    fabric = settings.fabric()
-    # ZeroStrategy is a DDPStrategy, by Lightning's inheritance.
-    if not isinstance(fabric.strategy, SingleDeviceStrategy | DDPStrategy | ModelParallelStrategy):
-        raise StrategyError(
-            f"strategy: {type(fabric.strategy).__name__} is not one that pools train with; these are single_device, "
-            "ddp, fsdp2 and DeepSpeed's"
-        )
-    return fabric

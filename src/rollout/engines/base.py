@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...experience import Completion, Request
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from .outline import Outline
 
 
 class EngineError(RuntimeError):
@@ -108,7 +112,7 @@ class Checking(Protocol):
     @staticmethod
     def check(
         policies: Sequence[str],
-        model: PreTrainedModel,
+        model: PreTrainedModel | Outline,
         tokenizer: PreTrainedTokenizerBase | None,
         ranks: Mapping[str, int],
         **settings: Any,
@@ -116,8 +120,8 @@ class Checking(Protocol):
         """Raise ``ValueError``, naming the key, where ``settings``, all that the constructor would be given, are wrong
         for ``policies`` on ``model``.
 
-        The model lies on torch's meta device; the tokenizer is None where it is not on this machine; ``ranks`` has the
-        policies with adapters.
+        The model lies on torch's meta device; only Troupe's own engines may be given an outline.  The tokenizer is None
+        where it is not on this machine; ``ranks`` has the policies with adapters.
         """
         ...
 

@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-
-from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING
 
 from ...experience import Completion, Request
 from .base import EngineClosedError
 from .lockstep import inside_hold
 from .lora import Adapted
 from .requests import check_prompt
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 Answer = asyncio.Future[list[Completion]]
 

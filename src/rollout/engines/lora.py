@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
-from transformers import PretrainedConfig, PreTrainedModel
 
 from .weights import load_into
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 PREFIX, A, B = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
 """Parts of the names in a peft checkpoint, around a module's name."""

@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import torch
 from safetensors import safe_open
 from torch import Tensor
-from transformers import PreTrainedModel
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 def load_strictly(policy: str, model: PreTrainedModel, weights: Mapping[str, Tensor]) -> None:
@@ -90,8 +92,8 @@ WITHIN = {torch.float32: {"F32", "BF16", "F16"}, torch.float64: {"F64", "F32", "
 
 def note_files(model: PreTrainedModel, folder: Path) -> None:
     """``model`` has the weights that lie in ``folder``, where transformers looks for one file first."""
-    index, names = folder / SAFE_WEIGHTS_INDEX_NAME, {SAFE_WEIGHTS_NAME}
-    if not (folder / SAFE_WEIGHTS_NAME).is_file():
+    index, names = folder / "model.safetensors.index.json", {"model.safetensors"}
+    if not (folder / "model.safetensors").is_file():
         names = set(json.loads(index.read_text())["weight_map"].values()) if index.is_file() else set()
     setattr(model, NOTED, tuple((folder / name).absolute() for name in sorted(names)))
 

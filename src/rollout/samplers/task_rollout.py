@@ -89,6 +89,7 @@ class TaskRollout:
         state, anchor = env.state_key(), env.anchor_key(agent)
         node = Node(*place, answer.prompt.ids, candidates, state=state, anchor=anchor, path=path)
         node.cut, node.retokenised, node.session = answer.prompt.cut, answer.prompt.retokenised, env.session
+        node.seconds = answer.seconds
         return node
 
     def nodes(

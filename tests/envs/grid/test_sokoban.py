@@ -1,6 +1,7 @@
 """Sokoban: tasks, the views of the agents, how proposals are carried out."""
 
 from collections.abc import Callable
+from hashlib import sha256
 from random import Random
 
 import pytest
@@ -11,7 +12,7 @@ from troupe.envs.base import Skill
 from troupe.envs.grid.board import cell_words, parse_plan
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.grid.sokoban_solver import Solver
-from troupe.experience import Task
+from troupe.experience import Split, Task
 
 Begin = Callable[..., Sokoban]
 
@@ -34,6 +35,26 @@ async def test_every_task_can_be_solved_in_the_world(size: int, boxes: int) -> N
         world.reset(task)
         result = await world.step({"solo": " ".join(moves)})
         assert result.success and result.team == 1 and result.info["moves"] == len(moves)
+
+
+@pytest.mark.parametrize(
+    ("split", "count", "settings", "expected"),
+    [
+        ("train", 40, {}, "a43c8a53094e"),
+        ("test", 10, {}, "02934b6b2b8e"),
+        ("validation", 3, {"size": 7, "boxes": 2, "max_solution": 20}, "7b485d58c54e"),
+    ],
+)
+def test_the_levels_of_a_seed_stay_as_they_are(
+    split: Split, count: int, settings: dict[str, int], expected: str
+) -> None:
+    """What runs learnt from and were scored on, however they are drawn."""
+    tasks = Sokoban(**settings).tasks(split, count, ["train", "test", "validation"].index(split))
+    rows = [
+        (task.task_id, task.split, [sorted(v) if isinstance(v, frozenset) else v for v in task.data.values()])
+        for task in tasks
+    ]
+    assert sha256(repr(rows).encode()).hexdigest()[:12] == expected
 
 
 def test_the_data_of_tasks() -> None:

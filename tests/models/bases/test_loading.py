@@ -14,13 +14,13 @@ from transformers import BloomConfig, PreTrainedTokenizerFast
 
 from troupe.models.bases.loading import (
     checkpoint_weights,
-    is_adapter,
     load_adapted,
     load_adapter,
     load_model,
     load_shape,
     load_tokenizer,
 )
+from troupe.models.bases.reading import is_adapter
 from troupe.models.learning.adapters import attach, export, weights
 from troupe.models.learning.settings import LoraSettings
 

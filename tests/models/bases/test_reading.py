@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedTokenizerFast, Qwen3ForCausalLM
 
-from troupe.models.bases.loading import checkpoint_weights, load_model, load_shape, load_tokenizer, read_states
+from troupe.models.bases.loading import checkpoint_weights, load_model, load_shape, load_tokenizer
+from troupe.models.bases.reading import read_states
 
 MIB = 1 << 20
 

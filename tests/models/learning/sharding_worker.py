@@ -23,8 +23,9 @@ from troupe.models.learning.policy import PolicyModule, keep_float64
 from troupe.models.learning.settings import LoraSettings, UpdateSettings
 from troupe.models.learning.train_config import PolicyTrainConfig
 from troupe.models.learning.zero import in_zero3, torch_optimizer
+from troupe.models.pools.fabrics import fabric_of, launch
 from troupe.models.pools.pool import Pool
-from troupe.models.pools.strategies import DeepSpeed, Fsdp2, StrategySettings, launch
+from troupe.models.pools.strategies import DeepSpeed, Fsdp2, StrategySettings
 
 FORMS = {"fsdp2": ("sharded", "gathered"), "single_device": ("gathered",), "zero2": ("sharded",), "zero3": ("sharded",)}
 CASES: dict[str, dict[str, Any]] = {
@@ -62,7 +63,7 @@ def pool(
     **keys: Any,
 ) -> Pool:
     settings = StrategySettings(accelerator="cpu", precision=precision, **SETTINGS[strategy], **keys)
-    fabric = settings.fabric()
+    fabric = fabric_of(settings)
     ranks = launch(fabric)
     double = precision == "64-true"
     # Adam divides by a gradient's size, so that in float32 the last bits of a small gradient are whole steps.

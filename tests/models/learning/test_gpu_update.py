@@ -12,6 +12,7 @@ from troupe.models.learning.adapters import attach, without_peft_warnings
 from troupe.models.learning.optimizer_steps import use_fused_steps
 from troupe.models.learning.settings import LoraSettings
 from troupe.models.learning.update_stats import peak
+from troupe.models.pools.fabrics import fabric_of
 from troupe.models.pools.pool import Pool
 from troupe.models.pools.strategies import StrategySettings
 
@@ -36,7 +37,7 @@ def pool(tiny: Tiny, device: str) -> Pool:
             attach(tiny(torch.bfloat16), "nowhere", LORA, {"p": 1}), {"p": train_config(optimizer=optimizer)}
         )
     settings = StrategySettings(accelerator=device, devices=1, precision="bf16-mixed")
-    return Pool(module, settings.fabric())
+    return Pool(module, fabric_of(settings))
 
 
 def weights(ours: Pool) -> torch.Tensor:

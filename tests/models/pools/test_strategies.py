@@ -10,20 +10,35 @@ from lightning.fabric.strategies.strategy import Strategy
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from troupe.models.learning.ranks import Ranks
+from troupe.models.pools.fabrics import fabric_of, launch, trainable_fabric
 from troupe.models.pools.strategies import (
     DeepSpeed,
     DeviceError,
     Fsdp2,
     StrategyError,
     StrategySettings,
-    launch,
-    trainable_fabric,
 )
 
 
 def test_one_device_is_one_process() -> None:
     fabric = trainable_fabric(StrategySettings(accelerator="cpu", devices=1))
     assert launch(fabric) == Ranks(0, 1)
+
+
+@pytest.mark.parametrize("accelerator", ["cpu", "auto"])
+@pytest.mark.parametrize("devices", [1, "auto"])
+def test_every_machine_can_train_with_what_is_plain(accelerator: str, devices: int | str) -> None:
+    settings = StrategySettings(accelerator=accelerator, devices=devices)
+    assert settings.plain or settings.on_gpu
+    trainable_fabric(settings)
+    others: list[dict[str, Any]] = [
+        {"accelerator": "gpu"},
+        {"devices": 2, "strategy": "ddp"},
+        {"precision": "16-mixed"},
+        {"strategy": "no_such"},
+        {"accelerator": "tpu"},
+    ]
+    assert not any(StrategySettings(**{"accelerator": accelerator, **other}).plain for other in others)
 
 
 def test_several_processes_of_one_device_are_refused() -> None:
@@ -35,7 +50,7 @@ def test_several_processes_of_one_device_are_refused() -> None:
 def test_more_processes_than_cores_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     with pytest.raises(DeviceError, match=r"strategy\.devices=3: so many processes on a machine with 2 CPU cores"):
-        StrategySettings(accelerator="cpu", devices=3, strategy="ddp").fabric()
+        fabric_of(StrategySettings(accelerator="cpu", devices=3, strategy="ddp"))
 
 
 def test_ddp_is_trainable() -> None:
@@ -60,7 +75,7 @@ def test_what_deepspeed_cannot_do_is_refused(monkeypatch: pytest.MonkeyPatch) ->
             StrategySettings(precision=precision, strategy=DeepSpeed(stage=3))
     monkeypatch.setattr("troupe.models.pools.strategies.find_spec", lambda name: None)
     with pytest.raises(DeviceError, match=r"deepspeed_zero2 needs DeepSpeed: pip install 'troupe-rl\[deepspeed\]'"):
-        StrategySettings(accelerator="cpu", devices=2, strategy=DeepSpeed(stage=2)).fabric()
+        fabric_of(StrategySettings(accelerator="cpu", devices=2, strategy=DeepSpeed(stage=2)))
 
 
 @pytest.mark.parametrize("precision", ["32-true", "64-true", "bf16-mixed", "bf16-true"])
@@ -76,7 +91,7 @@ def test_rotary_frequencies_stay_in_float32_beside_weights_in_bfloat16(strategy:
                  num_key_value_heads=2, tie_word_embeddings=True)  # fmt: skip
     model = Qwen2ForCausalLM(Qwen2Config(**sizes))
     frequencies = model.model.rotary_emb.inv_freq.clone()
-    fabric = StrategySettings(accelerator="cpu", devices=1, precision="bf16-true", strategy=strategy).fabric()
+    fabric = fabric_of(StrategySettings(accelerator="cpu", devices=1, precision="bf16-true", strategy=strategy))
     converted = fabric.strategy.precision.convert_module(model)
     assert {weight.dtype for weight in converted.state_dict().values()} == {torch.bfloat16}
     assert converted.lm_head.weight is converted.model.embed_tokens.weight
@@ -86,7 +101,7 @@ def test_rotary_frequencies_stay_in_float32_beside_weights_in_bfloat16(strategy:
 
 @pytest.mark.parametrize("strategy", ["ddp", Fsdp2()])
 def test_the_numbers_of_a_batch_are_not_rounded_beside_weights_in_bfloat16(strategy: Fsdp2 | str) -> None:
-    fabric = StrategySettings(accelerator="cpu", devices=1, precision="bf16-true", strategy=strategy).fabric()
+    fabric = fabric_of(StrategySettings(accelerator="cpu", devices=1, precision="bf16-true", strategy=strategy))
     logprobs = torch.tensor([-2.3456789])
     assert torch.equal(fabric.strategy.precision.convert_input(logprobs), logprobs)
     assert not torch.equal(logprobs.bfloat16().float(), logprobs)
@@ -98,7 +113,7 @@ def test_what_fsdp2_cannot_do_is_refused() -> None:
     with pytest.raises(StrategyError, match="checkpoints must be sharded or gathered, got 'both'"):
         Fsdp2(checkpoints="both")
     with pytest.raises(DeviceError, match="cpu_offload=true: the weights are on the CPU already"):
-        StrategySettings(accelerator="cpu", devices=2, strategy=Fsdp2(cpu_offload=True)).fabric()
+        fabric_of(StrategySettings(accelerator="cpu", devices=2, strategy=Fsdp2(cpu_offload=True)))
 
 
 @pytest.mark.parametrize(

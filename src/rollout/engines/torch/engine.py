@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, Request
 from ....kernels.contention import await_updates
@@ -24,10 +23,15 @@ from ..base import EngineClosedError, EngineError
 from ..local import LocalEngine, end_of_sequence, fail
 from ..lockstep import rounds
 from ..lora import Adapted, Adapter
+from ..outline import Outline
 from ..requests import in_time, label, order
-from .decoding import Decoder, DecodingJob
-from .forward import Forward
-from .support import GIB, check_architecture, check_settings, in_dtype, prepare
+from .settings import GIB, check_settings
+
+if TYPE_CHECKING:  # and within functions, since a plan only checks settings, and transformers' models take seconds
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from .decoding import Decoder, DecodingJob
+    from .forward import Forward
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +109,7 @@ class TorchEngine(LocalEngine):
     @staticmethod
     def check(
         policies: Sequence[str],
-        model: PreTrainedModel,
+        model: PreTrainedModel | Outline,
         tokenizer: PreTrainedTokenizerBase | None,
         ranks: Mapping[str, int],
         *,
@@ -114,7 +118,10 @@ class TorchEngine(LocalEngine):
     ) -> None:
         """See :class:`..base.Checking`.  Raises as the constructor does."""
         check_settings(**settings)
-        check_architecture(policies[0], model, tokenizer)
+        if not isinstance(model, Outline):  # of those it runs every kind
+            from .support import check_architecture
+
+            check_architecture(policies[0], model, tokenizer)
 
     # ---- the interface ----------------------------------------------------------------------------------------------
 
@@ -130,6 +137,8 @@ class TorchEngine(LocalEngine):
                 f"{label(request)}: n must be between 1 and engine.max_batch_rows = {self.max_batch_rows}, "
                 f"got {request.n}"
             )
+        from .decoding import DecodingJob
+
         answer = self._accept(request)
 
         def resolve(completions: list[Completion]) -> None:
@@ -340,6 +349,9 @@ def _decoders(
     prompts: Sequence[Sequence[int]],
 ) -> tuple[dict[str, Decoder], dict[str, dict[str, float]]]:
     """By policy, and how their models round; a model that several policies share is converted and prepared once."""
+    from .decoding import Decoder
+    from .support import in_dtype, prepare
+
     prepared: dict[PreTrainedModel, tuple[PreTrainedModel, Forward, dict[str, float]]] = {}
     decoders: dict[str, Decoder] = {}
     rounding: dict[str, dict[str, float]] = {}

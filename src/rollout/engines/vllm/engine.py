@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, Request
 from ..base import EngineClosedError
@@ -16,13 +15,14 @@ from ..local import LocalEngine, fail
 from ..lockstep import rounds
 from ..lora import Adapted
 from ..requests import in_time, order
-from .expected import ExpectedWeights
-from .replies import Replies
-from .server import EngineServer, Pending
 from .settings import VllmSettings
-from .supervisor import EngineSupervisor
-from .verifier import Verifier
 from .versions import check_version
+
+if TYPE_CHECKING:  # and within functions, since a plan only checks settings, and transformers' models take seconds
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from ..outline import Outline
+    from .server import EngineServer, Pending
 
 
 class VllmEngine(LocalEngine):
@@ -56,6 +56,12 @@ class VllmEngine(LocalEngine):
         prompts: Sequence[Sequence[int]] = (),
         **settings: Any,
     ) -> None:
+        from .expected import ExpectedWeights
+        from .replies import Replies
+        from .server import EngineServer
+        from .supervisor import EngineSupervisor
+        from .verifier import Verifier
+
         super().__init__(models, lockstep)
         self.settings = VllmSettings(**settings)
         check_version(self.settings.tensor_parallel)
@@ -74,7 +80,7 @@ class VllmEngine(LocalEngine):
     @staticmethod
     def check(
         policies: Sequence[str],
-        model: PreTrainedModel,
+        model: PreTrainedModel | Outline,
         tokenizer: PreTrainedTokenizerBase | None,
         ranks: Mapping[str, int],
         *,
@@ -103,6 +109,8 @@ class VllmEngine(LocalEngine):
         for weights or answers that are not the expected ones, and once ``restarts`` are used up.
         """
         self.replies.check(request)
+        from .server import Pending
+
         pending = Pending(request, self._accept(request))
         self._arrived.append(pending)
         if self.lockstep:
@@ -184,8 +192,8 @@ class VllmEngine(LocalEngine):
             async with self._gate:
                 await self.supervisor.with_restarts(self.verifier.verify)
                 pending = self._take_arrived()
-                submit = partial(EngineServer.submit, pending=pending, together=self.lockstep)
-                await self.supervisor.with_restarts(submit)
+                arrived = pending
+                await self.supervisor.with_restarts(lambda server: server.submit(arrived, together=self.lockstep))
                 tasks = [_spawn(self._answering, self._answer(each)) for each in pending]
             if tasks:
                 await asyncio.wait(tasks)
@@ -203,7 +211,7 @@ class VllmEngine(LocalEngine):
         assert task is not None
         pending.answer.add_done_callback(lambda _: task.cancel())  # the caller has gone
         try:
-            result = await self.supervisor.with_restarts(partial(EngineServer.answer, pending=pending))
+            result = await self.supervisor.with_restarts(lambda server: server.answer(pending))
             if not pending.answer.done():
                 pending.answer.set_result(result)
         except Exception as error:  # whatever it is, nobody may wait for ever

@@ -8,13 +8,15 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import PretrainedConfig
 
 from ....errors import AboveZero, Natural, Positive, check_above_zero, check_fields
 from ..local import cache_numbers, inner_width, key_value_heads
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 CHOICES = {
