@@ -9,7 +9,7 @@ import pytest
 import torch
 from omegaconf import DictConfig
 
-from troupe.cli.train import build
+from troupe.setup.assembly import build
 
 
 def train(composed: Callable[..., DictConfig], run_dir: Path, *overrides: str, world: str = "sokoban") -> dict:
