@@ -19,7 +19,8 @@ from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_val
 from ..base import Skill
 from ..execution import Executor
 from ..setting_checks import check_choice
-from ..splits import content_digest, sample_tasks, split_of
+from ..splits import content_digest, split_of
+from ..task_sampling import sample_tasks
 from ..tool_calls import text_tool
 from ..turns import chat
 from .micro_programs import (

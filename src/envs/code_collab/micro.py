@@ -20,7 +20,8 @@ from ...sandbox import Call, Job, JsonValue, Limits, Sandbox, Verdict, equal_val
 from ..base import Skill
 from ..code.problem import CheckResult
 from ..execution import Executor
-from ..splits import content_digest, sample_tasks, split_of
+from ..splits import content_digest, split_of
+from ..task_sampling import sample_tasks
 from ..turns import chat
 from .feedback import Report, UsageRule
 from .world import SOLO, CollabWorld, TurnReward

@@ -26,7 +26,7 @@ from ..base import Skill, StepResult
 from ..drawing import Drawing
 from ..judging import guarded
 from ..setting_checks import check_choice, check_fraction
-from ..splits import sample_tasks
+from ..task_sampling import sample_tasks
 from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld, chat
 from .directory import (

@@ -28,7 +28,7 @@ from ..base import StepResult
 from ..execution import Executor
 from ..judging import guarded
 from ..setting_checks import check_choice, check_fraction
-from ..splits import sample_tasks
+from ..task_sampling import sample_tasks
 from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import TurnTakingWorld, chat
 from . import prompts

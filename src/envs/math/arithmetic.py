@@ -15,7 +15,7 @@ from ...experience import Message, Split, Task
 from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..base import Skill
 from ..setting_checks import check_at_least
-from ..splits import sample_tasks
+from ..task_sampling import sample_tasks
 from ..tool_calls import text_tool
 from ..turns import chat
 from .stories import (

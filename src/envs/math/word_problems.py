@@ -15,7 +15,8 @@ from typing import Any
 from ...experience import Message, Split, Task
 from ...sandbox import Expression, Job, Limits, Result, Sandbox, Verdict
 from ..setting_checks import check_at_least
-from ..splits import content_digest, sample_tasks, split_of
+from ..splits import content_digest, split_of
+from ..task_sampling import sample_tasks
 from ..tool_calls import text_tool
 from .world import REASONER, SOLO, TOOL, Mathematics, ProgramRun
 

@@ -22,7 +22,8 @@ from typing import Any, Final
 from ...experience import Message, Split, Task
 from ..base import Skill
 from ..setting_checks import check_at_least
-from ..splits import content_digest, sample_tasks, split_of
+from ..splits import content_digest, split_of
+from ..task_sampling import sample_tasks
 from ..tool_calls import ANSWER, text_tool
 from ..turns import chat
 from .index import Index, Passage

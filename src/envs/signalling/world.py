@@ -21,7 +21,8 @@ from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
 from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..judging import guarded
-from ..splits import content_digest, sample_tasks, split_of
+from ..splits import content_digest, split_of
+from ..task_sampling import sample_tasks
 from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld, chat
 

@@ -22,7 +22,8 @@ from ..datasets import DataSplits, ItemSource, load_splits
 from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..judging import guarded
 from ..setting_checks import check_fraction
-from ..splits import sample_tasks, split_of
+from ..splits import split_of
+from ..task_sampling import sample_tasks
 from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import Order, TurnTakingWorld, chat, stages_of
 from .articles import SPLIT, Article, small_article, small_words
