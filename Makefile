@@ -29,6 +29,7 @@ VLLM_PIP  := $(VLLM_VENV)/bin/python -m pip -qq --disable-pip-version-check inst
 # So have the frameworks of agents, which pin their own HTTP clients.
 AGENTS_VENV := .venv-agents
 AGENTS := $(AGENTS_VENV)/.agents-$(KEY)
+MINI   := .venv-mini/bin/mini
 
 # On a GPU machine, one more: vLLM's build for GPUs, with a torch for them.
 GPU_VENV := .venv-vllm-gpu
@@ -228,8 +229,8 @@ test-deepspeed: $(DEEPSPEED) ## Train with DeepSpeed's ZeRO 2 and 3 in two proce
 test-gym: $(GYM) ## Play tasks of reasoning-gym
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/envs/test_reasoning_gym.py $(args)
 
-test-agents: $(AGENTS) ## Train teams of LangGraph and of plain Python through the gateway
-	@OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -m agents tests/agents $(args)
+test-agents: $(AGENTS) $(MINI) smollm2_q4 ## Train teams of LangGraph, of plain Python and of mini-swe-agent through the gateway
+	@OMP_NUM_THREADS=1 MINI=$(CURDIR)/$(MINI) $(AGENTS_VENV)/bin/python -m pytest -m agents tests/agents $(args)
 
 sweep-agents: $(AGENTS) ## Train these teams over three seeds, and without learning, and print the table: [runs=DIR]
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests/agents $(AGENTS_VENV)/bin/troupe sweep --config-dir tests/agents/configs \
@@ -340,6 +341,11 @@ $(AGENTS): | $(AGENTS_VENV)/bin/python
 	@echo 'Installing Troupe and frameworks of agents (a minute or two)'
 	@$(AGENTS_VENV)/bin/python -m pip -qq --disable-pip-version-check install -c constraints.txt -e '.[dev,gateway,agents]'
 	@rm -f $(AGENTS_VENV)/.agents-* && touch $@
+
+$(MINI):
+	@echo 'Installing mini-swe-agent (a minute or two)'
+	@$(PYTHON) -m venv .venv-mini
+	@.venv-mini/bin/python -m pip -qq --disable-pip-version-check install mini-swe-agent==2.4.6
 
 $(GYM): $(DEV)
 	@echo 'Installing reasoning-gym'
