@@ -31,6 +31,7 @@ AGENTS_VENV := .venv-agents
 AGENTS := $(AGENTS_VENV)/.agents-$(KEY)
 VERIFIERS_VENV := .venv-verifiers
 VERIFIERS := $(VERIFIERS_VENV)/.verifiers-$(KEY)
+MINI   := .venv-mini/bin/mini
 
 # On a GPU machine, one more: vLLM's build for GPUs, with a torch for them.
 GPU_VENV := .venv-vllm-gpu
@@ -230,8 +231,8 @@ test-deepspeed: $(DEEPSPEED) ## Train with DeepSpeed's ZeRO 2 and 3 in two proce
 test-gym: $(GYM) ## Play tasks of reasoning-gym
 	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/envs/test_reasoning_gym.py $(args)
 
-test-agents: $(AGENTS) ## Train teams of LangGraph and of plain Python through the gateway
-	@OMP_NUM_THREADS=1 $(AGENTS_VENV)/bin/python -m pytest -m agents tests/agents $(args)
+test-agents: $(AGENTS) $(MINI) smollm2_q4 ## Train teams of LangGraph, of plain Python and of mini-swe-agent through the gateway
+	@OMP_NUM_THREADS=1 MINI=$(CURDIR)/$(MINI) $(AGENTS_VENV)/bin/python -m pytest -m agents tests/agents $(args)
 
 sweep-agents: $(AGENTS) ## Train these teams over three seeds, and without learning, and print the table: [runs=DIR]
 	@OMP_NUM_THREADS=1 PYTHONPATH=tests/agents $(AGENTS_VENV)/bin/troupe sweep --config-dir tests/agents/configs \
@@ -361,6 +362,11 @@ $(VERIFIERS): | $(VERIFIERS_VENV)/bin/python
 	@$(VERIFIERS_VENV)/bin/python -m pip -qq --disable-pip-version-check install -c $(VERIFIERS_VENV)/constraints.txt \
 	  -e '.[dev,gateway,verifiers]'
 	@rm -f $(VERIFIERS_VENV)/.verifiers-* && touch $@
+
+$(MINI):
+	@echo 'Installing mini-swe-agent (a minute or two)'
+	@$(PYTHON) -m venv .venv-mini
+	@.venv-mini/bin/python -m pip -qq --disable-pip-version-check install mini-swe-agent==2.4.6
 
 $(GYM): $(DEV)
 	@echo 'Installing reasoning-gym'

@@ -1,1 +1,1 @@
-"""An OpenAI-compatible server whose model names are agents."""
+"""A server in OpenAI's and Anthropic's forms whose model names are agents."""

@@ -134,6 +134,22 @@ def test_calls_are_answered_and_recorded(run: Path, tmp_path: Path, capsys: pyte
         assert again.usage.prompt_tokens == first.usage.prompt_tokens
 
 
+def test_a_stream_says_what_is_recorded(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving(run, tmp_path / "calls.jsonl", capsys) as (url, _, _):
+        messages: Any = [{"role": "user", "content": WORDS}]
+        session = {"x-troupe-session": "lead/one"}
+        keys: Any = {"model": "sender", "messages": messages, "logprobs": True, "extra_headers": session}
+        with openai.OpenAI(base_url=f"{url}/episodes/a/v1", api_key="none", max_retries=0) as client:
+            choices = [c for chunk in client.chat.completions.create(stream=True, **keys) for c in chunk.choices]
+            whole = client.chat.completions.create(**keys).choices[0]
+        streamed, called = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
+        assert streamed["session"] == called["session"] == "lead/one"
+        assert "".join(choice.delta.content or "" for choice in choices) == streamed["text"]
+        logprobs = [each.logprob for choice in choices if choice.logprobs for each in choice.logprobs.content or []]
+        assert logprobs == streamed["logprobs"] and len(choices) > 3
+        assert [each.logprob for each in whole.logprobs.content] == called["logprobs"]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
     ("agent", "error", "code"),
     [("sender", openai.InternalServerError, "record_failed"), ("eve", openai.NotFoundError, "model_not_found")],
