@@ -167,7 +167,8 @@ class TeamSource:
         folder = self._checkpoint(key, checkpoint) / own
         if tuning == "frozen":  # its weights are those of its base model at every checkpoint
             return policy(name, node["base"])
-        return policy(name, str(folder), base_model=node["base"] if node.get("lora") else None)
+        is_adapter = tuning == "lora" or (tuning == "past" and node.get("lora"))
+        return policy(name, str(folder), base_model=node["base"] if is_adapter else None)
 
     def _checkpoint(self, key: str, checkpoint: Checkpoint) -> Path:
         if self.run is None:

@@ -10,6 +10,7 @@ import pytest
 
 from troupe.envs.base import Skill, StepResult, TeamEnv
 from troupe.envs.drawing import SVG, Drawing
+from troupe.envs.kuhn import Kuhn
 from troupe.envs.testing import check_world
 from troupe.experience import Message, Split, Task
 
@@ -298,6 +299,22 @@ class NotATask:
 class HandsOutOthers(Duet):
     def tasks(self, split: Split, count: int, seed: int) -> Any:
         return [NotATask(task.task_id, split) for task in super().tasks(split, count, seed)]
+
+
+class GarbageBeatsTheTeam(Kuhn):
+    """Silence of the opponent forfeits; whatever else it says that is no action, the team loses."""
+
+    async def step(self, actions: Mapping[str, str]) -> StepResult:
+        result = await super().step(actions)
+        if actions.get("opponent") and result.info["forfeit"]:
+            return replace(result, team=-1.0, success=False)
+        return result
+
+
+async def test_the_side_of_opponents_may_not_earn_by_garbage_either() -> None:
+    await check_world(Kuhn(), tasks=2, team=(-1.0, 1.0), solved=0.0)
+    with pytest.raises(AssertionError, match=r"(earns|costs) the opponent more than silence"):
+        await check_world(GarbageBeatsTheTeam(), tasks=12, team=(-1.0, 1.0), solved=0.0)
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,19 @@ from typing import Any
 
 import pytest
 import torch
-from omegaconf import DictConfig
+from hydra import compose
+from omegaconf import DictConfig, OmegaConf
 
 from troupe.cli import train
 from troupe.envs.kuhn import ACTIONS, PLACES, Kuhn, prompt
 from troupe.errors import ConfigError
+from troupe.evaluation.assignment import assign
 from troupe.evaluation.self_play import PastSettings, strategy_of
 from troupe.experience import Episode
 from troupe.loop import TrainLoop
 from troupe.models.bases.loading import checkpoint_weights, load_model
+from troupe.setup.composition import configurations
+from troupe.setup.evaluation import other_teams, read_request, trained_team
 
 Composed = Callable[..., DictConfig]
 TINY = ["diagnostics=off", "algorithm.sampler.k=2", "loop.eval_every=100", "loop.checkpoint.every=100"]
@@ -123,6 +127,30 @@ async def test_policies_of_other_regimes(composed: Composed, tmp_path: Path, reg
     await loop.run()
     assert loop.router.team == {"player": "player", "opponent": "opponent"}
     assert [row["game/exploitability"] for row in rows(tmp_path / "run")]
+
+
+async def test_an_evaluation_plays_any_two_of_the_pool(composed: Composed, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    await loop_of(composed, path, "loop.iterations=3", "policies.opponent.past.every=1").run()
+    team = trained_team("run", str(path), None)
+    with configurations():
+        keys = OmegaConf.to_container(
+            compose(
+                "eval",
+                overrides=[f"run={path}", "checkpoint=iteration_00002", f"+agents.opponent={path}@iteration_00001"],
+            )
+        )
+    request = read_request(keys, team)  # type: ignore[arg-type]
+    played = assign(request, ("player", "opponent"), team, other_teams(request, team))
+    folders = {agent: Path(source.weights) for agent, source in played.items()}  # type: ignore[union-attr]
+    assert folders == {
+        "player": path / "checkpoints/iteration_00002/shared",
+        "opponent": path / "checkpoints/iteration_00001/shared",
+    }
+    for wrong in ("iteration_2", "iteration_00009", "newest", "../last"):
+        with pytest.raises(ConfigError, match=re.escape(wrong)):
+            again = read_request({**keys, "agents": {"opponent": f"{path}@{wrong}"}}, team)  # type: ignore[dict-item]
+            assign(again, ("player", "opponent"), team, other_teams(again, team))
 
 
 # ---- exploitability -------------------------------------------------------------------------------------------------

@@ -80,7 +80,7 @@ def test_a_remote_policy(read: Read) -> None:
 MISTAKES = {
     "unknown tuning": (
         ["policies.tool.tuning=qlora"],
-        "policies.tool.tuning=qlora is unknown.* Known: full, lora, frozen, remote, scripted",
+        "policies.tool.tuning=qlora is unknown.* Known: full, lora, frozen, past, remote, scripted",
     ),
     "a tuning that is no text": (["policies.tool.tuning=[a,b]"], r"policies\.tool\.tuning=\['a', 'b'\] is unknown"),
     "a remote policy that nobody speaks for": (
