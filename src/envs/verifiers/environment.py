@@ -53,7 +53,7 @@ def environment_of(world: TeamEnv) -> tuple[type[vf.Taskset[Any, Any]], type[vf.
     roles: dict[str, Any] = {agent: (vf.AgentConfig, vf.AgentConfig.model_validate(SEAT)) for agent in world.agents}
     config_type = create_model("WorldEnvConfig", __base__=vf.EnvConfig, **roles)
 
-    class WorldEnv(vf.Env[config_type]):  # type: ignore[valid-type]
+    class WorldEnv(vf.Env[config_type]):
         async def start(self) -> None:
             await world.open()
             self._tasks = {task.task_id: task for task in _drawn(world, self.config.taskset)}

@@ -60,6 +60,7 @@ class WorkflowWorld(TeamEnv):
     """
 
     name = "workflow"
+    one_way = "with env.pure=true a workflow is a pure function of its task and its replies, which can be played again"
     begins_at_reset = False
 
     def __init__(
@@ -224,7 +225,7 @@ class WorkflowWorld(TeamEnv):
         if self._lease.run.said is self._said:
             return self._lease.run, self._call
         if not self.forkable:
-            raise ConfigError("env.pure=false: a workflow that is not a pure function of its replies cannot be forked")
+            raise ConfigError(f"{self.name} cannot be forked: {self.one_way}")
         run = self._start()
         self._lease, key = Lease(run), self._call.request.key
         for said in self._said:
