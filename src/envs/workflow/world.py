@@ -225,7 +225,7 @@ class WorkflowWorld(TeamEnv):
         if self._lease.run.said is self._said:
             return self._lease.run, self._call
         if not self.forkable:
-            raise ConfigError(f"{self.name} cannot be forked: {self.one_way}")
+            raise ConfigError("env.pure=false: a workflow that is not a pure function of its replies cannot be forked")
         run = self._start()
         self._lease, key = Lease(run), self._call.request.key
         for said in self._said:
