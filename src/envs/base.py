@@ -62,6 +62,8 @@ class TeamEnv(ABC):
     turn: int
     forkable: bool = True
     """Whether a fork can go another way than its original; where not, one of the two can be stepped."""
+    one_way: str = "it cannot be forked"
+    """Why not, for who asks for an algorithm with forks."""
     begins_at_reset: bool = True
     """Whether the agents that act first, and their prompts, are known without :meth:`begin`."""
     session: str = ""

@@ -1,17 +1,19 @@
 """Tasks of reasoning-gym, scored by its own scorers in the sandbox."""
 
+import json
 from collections.abc import AsyncIterator
+from random import Random
 from typing import Any
 
 import pytest
 
 from troupe.envs.math.questions import MathQuestions
-from troupe.envs.reasoning_gym import Generator, Puzzle, ReasoningGym
+from troupe.envs.reasoning_gym import EXAMPLE_SEED, Generator, Puzzle, ReasoningGym
 from troupe.envs.testing import check_world
 from troupe.experience import Task
 from troupe.sandbox import Limits, LocalSandbox
 
-pytest.importorskip("reasoning_gym")
+create_dataset = pytest.importorskip("reasoning_gym").create_dataset
 IMPORTS = ("sympy", "mpmath", "latex2sympy2_extended", "antlr4", "reasoning_gym")
 GENERATORS = ("leg_counting", "word_sorting")
 
@@ -69,6 +71,33 @@ async def test_the_world_keeps_the_contract(sandbox: LocalSandbox, settings: dic
     await env.open()
     await check_world(env)
     await env.close()
+
+
+def test_examples_are_other_tasks_with_their_answers(sandbox: LocalSandbox) -> None:
+    env = world(sandbox, team="solo", examples=2)
+    for task in env.tasks("train", 4, 0):
+        env.reset(task)
+        system, *examples, last = env.observe("solo")
+        assert system["role"] == "system" and task.data["question"] in last["content"]
+        assert [each["role"] for each in examples] == ["user", "assistant"] * 2
+        assert all(task.data["question"] not in each["content"] for each in examples)
+        generator, settings, _ = task.data["puzzle"]
+        for asked, answered in zip(examples[::2], examples[1::2], strict=True):
+            tasks = create_dataset(generator, size=30, seed=EXAMPLE_SEED, **json.loads(settings))
+            (answer,) = {t["answer"] for t in tasks if t["question"].strip() in asked["content"]}
+            assert answered["content"] == f"\\boxed{{{answer}}}"
+    with pytest.raises(ValueError, match=r"env\.examples.*env\.team=solo"):
+        world(sandbox, examples=1)
+
+
+def test_demonstrations_are_right_or_have_the_planted_mistake(sandbox: LocalSandbox) -> None:
+    env, rng = world(sandbox, team="solo"), Random(0)
+    for task in env.tasks("train", 4, 0):
+        env.reset(task)
+        answer = task.data["answer"]
+        mistake = str(int(answer) + 1) if answer.isdecimal() else answer[1:]
+        assert env.demonstration("solo", rng) == f"\\boxed{{{answer}}}"
+        assert env.demonstration("solo", rng, skill="flawed") == f"\\boxed{{{mistake}}}"
 
 
 def test_splits_have_no_task_in_common(sandbox: LocalSandbox) -> None:

@@ -45,11 +45,16 @@ class VerifiersWorld(WorkflowWorld):
     ``reward_bounds``.  ``horizon``: the most messages of an agent, where its role sets no ``max_turns``.  ``info`` has
     each reward and metric, by role where there are several.
 
-    It cannot be forked: what an environment holds, such as its processes and servers, has no copy.
+    It cannot be forked, see :attr:`one_way`, but where it is ``pure``, as any workflow.
 
     Raises ``ValueError`` naming the key, :class:`~troupe.errors.ConfigError` where a reward is out of bounds, and
     :class:`..workflow.world.WorkflowFailure` where the environment fails, with its name and the task.
     """
+
+    one_way = (
+        "what an environment of verifiers holds, such as its processes and servers, has no copy; with env.pure=true "
+        "one that depends on its task and its replies alone is played again"
+    )
 
     def __init__(
         self,
@@ -60,6 +65,7 @@ class VerifiersWorld(WorkflowWorld):
         settings: Mapping[str, Any] | None = None,
         horizon: int = 8,
         limit_s: float = 60.0,
+        pure: bool = False,
         success_at: float = 1.0,
         tools: Any = None,
     ) -> None:
@@ -75,6 +81,7 @@ class VerifiersWorld(WorkflowWorld):
             agents=agents,
             horizon=horizon,
             limit_s=limit_s,
+            pure=pure,
             success_at=success_at,
             tools=tools,
         )

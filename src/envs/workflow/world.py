@@ -60,6 +60,7 @@ class WorkflowWorld(TeamEnv):
     """
 
     name = "workflow"
+    one_way = "with env.pure=true a workflow is a pure function of its task and its replies, which can be played again"
     begins_at_reset = False
 
     def __init__(

@@ -104,8 +104,7 @@ def check_forkable(world: TeamEnv) -> None:
     if not world.forkable:
         raise ValueError(
             f"algorithm.sampler: a {type(world).__name__} goes one way only, and this sampler tries several from one "
-            "state: use an algorithm with chains (mas_grpo, dr_mas, ...), or, for a workflow that is a pure "
-            "function of its task and its replies, give env.pure=true"
+            f"state: {world.one_way}; use an algorithm with chains (mas_grpo, dr_mas, ...)"
         )
 
 

@@ -107,6 +107,7 @@ async def test_a_role_with_a_client_of_its_own_is_no_agent() -> None:
     assert made(environment="troupe-lookup", settings=settings).agents == ("scout",)
 
 
+@pytest.mark.filterwarnings("ignore:The 'initial' parameter:DeprecationWarning")  # of tenacity, in verifiers
 async def test_its_tools_run_and_faults_of_a_call_are_told_to_the_model() -> None:
     world = made(taskset={"task": {"tools": True}}, tools="hermes", horizon=len(CALLS) + 1, limit_s=300.0)
     await world.open()
@@ -230,6 +231,10 @@ async def test_the_contract_holds_and_a_fork_is_refused_by_its_key() -> None:
     with pytest.raises(ConfigError, match="cannot be forked"):
         await fork.step({"agent": "other"})
     await world.close()
+
+
+async def test_one_that_is_pure_forks() -> None:
+    await check_world(made(pure=True), splits=("test",), tasks=2, garbage=("", "w"))
 
 
 async def test_chance_is_found() -> None:

@@ -58,7 +58,7 @@ class TroupeChat(vf.Harness[TroupeChatConfig]):
                 message = reply.choices[0].message
                 messages.append(message.model_dump(exclude_none=True))
                 for call in message.tool_calls or ():
-                    function = call.function
+                    function = call.function  # of functions alone
                     result = await _called(connections, dispatch, function.name, function.arguments)
                     messages.append({"role": "tool", "tool_call_id": call.id, "content": result})
                 if not message.tool_calls:
