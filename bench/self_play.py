@@ -6,8 +6,8 @@ where it was stopped; then writes `docs/results/self_play.jsonl`, one line per r
 The claim, fixed before the runs: after 1,000 iterations the mean strategy of the pool (`game/exploitability_average`)
 of each seed with a pool is exploitable by less than 0.05 antes.  The last strategy is shown beside it and claimed
 nothing of.  The settings were chosen on short runs of seed 0 and on exact gradients of the same model with noise in
-place of samples.  A first try, seed 0 with a pool and Adam's betas (0, 0.95), was stopped after 470 iterations: the mean
-was at 0.074 after 270 and at 0.19 then, since in states that were hardly played the model came to say other words.
+place of samples.  A first try, seed 0 with a pool and Adam's betas (0, 0.95), was stopped after 470 iterations: the
+mean was at 0.074 after 270 and at 0.19 then, since in states that were hardly played the model came to say other words.
 Hence the larger betas and eps, and seeds that no choice has seen.
 """
 
@@ -69,8 +69,8 @@ Exploitability in antes (NashConv / 2), exact: 0 for an equilibrium, 0.458 for a
 strategies at each fifth iteration, as a pool plays them; *last*: the strategy of the last weights, of which nothing is
 claimed: it goes round the equilibrium. *pool*: half of the iterations against the newest weights, half against one of
 the pool; *newest alone*: all of them. What it does not say: that a pool is needed.
-An earlier try with other settings of Adam failed; the head of `bench/self_play.py` says how. `python bench/self_play.py` trains
-and writes this page ([self-play](../worlds/kuhn.md)).
+An earlier try with other settings of Adam failed; the head of `bench/self_play.py` says how.
+`python bench/self_play.py` trains and writes this page ([self-play](../worlds/kuhn.md)).
 """
 
 

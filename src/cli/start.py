@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import hydra
@@ -28,7 +29,10 @@ def start(name: str, arguments: Sequence[str]) -> None:
     # Hydra reads them there.  So does Lightning, which starts the other processes of strategy=ddp with them: as
     # `troupe key=value ...`, which is `troupe train key=value ...`.
     sys.argv[1:] = words
-    hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name=config)(TaskFunction(name))()
+    with TemporaryDirectory() as nowhere:
+        if "dry_run=true" in words and {"-m", "--multirun"} & {*words}:
+            sys.argv.append(f"hydra.sweep.dir={nowhere}")  # of Hydra's multirun.yaml: a dry run leaves nothing
+        hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name=config)(TaskFunction(name))()
 
 
 @dataclass

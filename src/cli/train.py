@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
@@ -30,6 +30,9 @@ from ..setup.dry_run import plan, tables
 from ..setup.parts import warn
 from .main import loading
 from .watch import watched
+
+if TYPE_CHECKING:
+    from ..loop import TrainLoop
 
 REFUSED = (
     *(ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException, ProcessError),
@@ -62,10 +65,22 @@ def show_plan(cfg: DictConfig) -> None:
 
 def run(cfg: DictConfig) -> dict[str, Any]:
     """Build and train; returns the summary."""
-    from ..api.training import train
-    from ..setup.assembly import build
-
     return train(build(cfg))
+
+
+def build(cfg: DictConfig) -> TrainLoop:
+    """:func:`..setup.assembly.build`, imported now: a dry run ends before."""
+    with loading():
+        from ..setup import assembly
+
+    return assembly.build(cfg)
+
+
+def train(loop: TrainLoop) -> dict[str, Any]:
+    """:func:`..api.training.train`, imported now."""
+    from ..api import training
+
+    return training.train(loop)
 
 
 def run_command(cfg: DictConfig) -> None:
@@ -74,9 +89,6 @@ def run_command(cfg: DictConfig) -> None:
         if cfg.dry_run:
             return show_plan(cfg)
         _name_apart(cfg)
-        with loading():  # a dry run ends sooner than what trains is imported
-            from ..api.training import train
-            from ..setup.assembly import build
         loop = build(cfg)
     except OtherRankError:
         sys.exit(1)

@@ -39,6 +39,32 @@ DIAGNOSTICS = {
     "excess_weight": "Weight in a shared policy's loss, beyond the share of the messages",
     "truncated": "Messages cut off",
 }
+EXPLAINED = {
+    "Turns per episode": "Few turns, where an episode ends once its task is solved.",
+    "Reward per message, in training": "What a message earns on its own copy of the world, all candidates counted.",
+    "Reward per message, on validation tasks": "The same for episodes that are played once, on held-out tasks.",
+    "Tokens per message, in training": "Messages at the limit of their length are cut off.",
+    "Generated tokens per second": "Of all engines together, over the time of the rollout.",
+    "Seconds per iteration": "Where an iteration's time goes; parts that run side by side add up to more.",
+    "Loss": "Its value says little: advantages sum to zero. Look at success.",
+    "Gradient norm, before clipping": "A jump announces an update that may harm.",
+    "Clipped tokens": "Tokens that learn no more, since the policy has moved far enough.",
+    "KL to the update's start, nats": "How far one update moves the policy, per token.",
+    "KL to the behaviour policy, nats": "How far the learner is from the policy that sampled the messages, per token.",
+    "Groups with an advantage": "Only these teach: in the others all candidates earned the same.",
+    "Learning rate": "As its schedule has it.",
+    "KL of the engine from the learner, nats": "Near zero, where both compute with the same weights.",
+    "Effective sample size of the importance ratios, over their number": "Near 100 %, where samples fit the learner.",
+    "Importance ratios truncated or masked": "Tokens that engine and learner judge very differently.",
+    "Entropy per sampled token, nats": "Near zero, a policy always says the same, and explores no more.",
+    "Groups without any difference": "Their candidates earned the same, so that nothing is learnt from them.",
+    "Pairs of candidates that earned differently": "How often two candidates of a prompt can be told apart.",
+    "Messages whose replacement changes the outcome": "Near zero, the team does not depend on this agent.",
+    "Share of the gradient of a shared policy": "How much of an update comes from this agent's messages.",
+    "Weight in a shared policy's loss, beyond the share of the messages": "Above zero, it weighs more than others.",
+    "Messages cut off": "They reached the limit of their length.",
+}
+"""A sentence below each chart, by its title."""
 DIAGNOSTICS_OF_A_TURN = re.compile(r"diagnostics/.+/turn\d+/.+")
 MISMATCH_KEY = re.compile(r"mismatch/(.+)/(turn\d+)/(.+)")
 BEST_OF_K = "Best of K: in training the best of K candidates is chosen at every turn. It is not the team's own success."
@@ -104,9 +130,9 @@ def per_agent_and_policy(run: RunReader, palette: Mapping[str, int]) -> list[Cha
 
 
 def _to_the_end(run: RunReader, charts: Iterable[Chart]) -> Iterator[Chart]:
-    """``charts`` with one x axis, also where a metric was measured in the first iterations alone."""
+    """``charts`` with one x axis, also where a metric was measured in the first iterations alone, and explained."""
     end = max((row["iteration"] for row in run.rows), default=0)
-    return (replace(chart, x_end=end) for chart in charts)
+    return (replace(chart, x_end=end, note=EXPLAINED[chart.title.rpartition(": ")[2]]) for chart in charts)
 
 
 def _diagnostic(run: RunReader, key: str, agents: Iterable[str], palette: Mapping[str, int]) -> Chart:

@@ -108,8 +108,10 @@ def last_name(key: str) -> str:
 
 
 def short(value: Any) -> str:
-    """A value for people: of a class its name."""
+    """A value for people: of a class its name, of an algorithm's the name that configurations have for it."""
     if isinstance(value, str):
+        if value.startswith("troupe.algorithms."):
+            return value.split(".")[-2]
         return value.rpartition(".")[2] if value.count(".") > 1 and " " not in value and "/" not in value else value
     return json.dumps(value, default=str)
 

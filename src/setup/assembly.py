@@ -90,7 +90,9 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         if isinstance(sampler, Closing):
             refused.callback(close_now, sampler)
         observers = Observers(run.faults.logger)
-        loggers = ranks.agreed(lambda: _loggers(run, observers, ranks))
+        loggers = ranks.agreed(lambda: _loggers(run, observers))
+        if not ranks.first:
+            loggers = Loggers({})
         if not checkpoint:
             directory = ranks.agreed(lambda: _directory(path, ranks, resolved))
             refused.callback(directory.release)
@@ -149,9 +151,9 @@ def _directory(path: Path, ranks: Ranks, new: str | None) -> RunDirectory:
     return RunDirectory.reopen(path, folders) if new is None else RunDirectory(path, new, folders)
 
 
-def _loggers(run: RunConfig, observers: Observers, ranks: Ranks) -> Loggers:
+def _loggers(run: RunConfig, observers: Observers) -> Loggers:
     loggers = {name: instantiated(f"logger.{name}", node) for name, node in run.logger.items()}
-    return Loggers(loggers if ranks.first else {}, observers)
+    return Loggers(loggers, observers)
 
 
 def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:

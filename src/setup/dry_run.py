@@ -348,7 +348,17 @@ def _device_lines(pools: Sequence[PoolPlan]) -> Iterator[str]:
     for device, what in by_device(pools).items():
         alike.setdefault(what, []).append(device)
     for (names, size), devices in alike.items():
-        yield f"{_listed(devices)}: {names}, about {_bytes(size)}{' each' if len(devices) > 1 else ''}"
+        each = " each" if len(devices) > 1 else ""
+        yield f"{_listed(devices)}: {names}, about {_bytes(size)}{each}{_gpu(devices[0], size, each)}"
+
+
+def _gpu(device: str, size: float, each: str) -> str:
+    """The smallest usual GPU with a tenth to spare, for CUDA itself and for memory that falls into pieces; nothing
+    where a CPU will do."""
+    if device.startswith("cpu") or (device.startswith("auto") and size < 8 * GIB):
+        return ""
+    gigabytes = next((each for each in (16, 24, 40, 48, 80, 141, 180) if size < 0.9e9 * each), None)
+    return f": a GPU of {gigabytes} GB{each}" if gigabytes else ": more than a GPU has; a strategy can shard it"
 
 
 def _listed(devices: Sequence[str]) -> str:

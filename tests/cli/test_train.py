@@ -258,6 +258,8 @@ def test_jobs_of_a_multirun_have_folders_of_their_own(
     shared = ["experiment=sokoban_shared", *SMALL, "loop.iterations=0"]
     monkeypatch.setattr(sys, "argv", ["troupe"])
     monkeypatch.chdir(tmp_path)
+    start("train", ["--multirun", "dry_run=true", "algorithm.sampler.k=2,3", *shared])
+    assert not list(tmp_path.iterdir())
     start("train", ["--multirun", "algorithm.sampler.k=2,3", *shared])
     folders = sorted(path.name for path in (tmp_path / "runs" / "sokoban_shared").iterdir())
     assert [name.rsplit("-", 1)[1] for name in folders] == ["0", "1"]

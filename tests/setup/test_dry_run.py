@@ -193,9 +193,16 @@ def test_eight_devices_hold_two_models_of_8b() -> None:
         static = pool.memory.weights + pool.memory.gradients + pool.memory.optimizer
         assert static == 16 * pool.parameters / 8
     found = by_device(pools)
-    assert len(found) == 8 and "auto:0 ... auto:7: tool + plan, about 173 GiB each" in str(eight)
+    assert len(found) == 8 and "auto:0 ... auto:7: tool + plan, about 173 GiB each: more than a GPU" in str(eight)
     for names, size in found.values():
         assert names == "tool + plan" and size == sum(pool.memory.total for pool in pools)
+
+
+def test_the_plan_names_the_gpu_that_suffices() -> None:
+    one = str(planned("experiment=math_lora", "scale=paper_8b"))
+    assert "about 56.5 GiB: a GPU of 80 GB" in one
+    assert "a GPU of" not in str(planned("experiment=math_lora"))
+    assert "a GPU of 16 GB" in str(planned("experiment=math_lora", "strategy.accelerator=gpu"))
 
 
 def test_the_plan_says_who_is_where() -> None:

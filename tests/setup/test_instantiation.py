@@ -92,6 +92,15 @@ def typed(
     raise AssertionError("called")
 
 
+def test_a_type_that_only_checkers_import_hides_no_other() -> None:
+    def function(model: "Nowhere", rows: int) -> None:  # type: ignore[name-defined]  # noqa: F821
+        pass
+
+    check_types("key", function, {"model": object(), "rows": 1})
+    with pytest.raises(ConfigError, match=r"key\.rows must be a whole number, got True"):
+        check_types("key", function, {"rows": True})
+
+
 def test_values_of_the_declared_types() -> None:
     check_types("key", typed, {"lr": 1, "steps": 2, "devices": "auto", "name": "y", "exact": True, "limit": None})
     check_types("key", typed, {"lr": 0.5, "devices": 3, "limit": 3, "sizes": "left to the function"})

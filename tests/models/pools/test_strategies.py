@@ -27,8 +27,9 @@ def test_one_device_is_one_process() -> None:
 
 @pytest.mark.parametrize("accelerator", ["cpu", "auto"])
 @pytest.mark.parametrize("devices", [1, "auto"])
-def test_every_machine_can_train_with_what_is_plain(accelerator: str, devices: int | str) -> None:
-    settings = StrategySettings(accelerator=accelerator, devices=devices)
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
+def test_every_machine_can_train_with_what_is_plain(accelerator: str, devices: int | str, precision: str) -> None:
+    settings = StrategySettings(accelerator=accelerator, devices=devices, precision=precision)
     assert settings.plain or settings.on_gpu
     trainable_fabric(settings)
     others: list[dict[str, Any]] = [

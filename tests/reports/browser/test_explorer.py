@@ -233,7 +233,12 @@ def test_what_a_sibling_led_to(
     assert page.locator(".followed .failed").inner_text() == "ended, not solved"
     page.get_by_role("button", name="plan answers").click()
     assert page.locator(".place h4").inner_text() == "Turn 1 · plan"
-    assert followed() == ["Then: solved · 1 turn, return 1", "What if: it would have gone on", "What if: solved", ""]
+    assert followed() == [
+        "Then: solved · 1 turn, return 1",
+        "What if: not over: the team went on from another candidate",
+        "What if: solved",
+        "",
+    ]
 
 
 def later_evaluation(run_dir: Path, request: str) -> Path:

@@ -238,7 +238,7 @@ class Stage {
     const child = edge && this.form.stepOf.has(edge.child) ? edge.child : undefined;
     if (!followed && !end && child === undefined) return null;
     const success = end?.success ?? (followed?.done ? followed.success : undefined);
-    const text = success === true ? "solved" : success === false ? "ended, not solved" : child !== undefined ? "the episode went on" : "it would have gone on";
+    const text = success === true ? "solved" : success === false ? "ended, not solved" : child !== undefined ? "the episode went on" : "not over: the team went on from another candidate";
     const open = !candidate.continued && success === undefined && child === undefined && tree.tree_format !== undefined;
     const lead = candidate.continued ? "Then: " : "What if: ";
     const moved = followed?.picture !== node.picture;  // a message may not act on the world
