@@ -192,7 +192,7 @@ Strategy = Sequence[Sequence[float]]
 """By decision, the probability of each of its texts; what is left of 1 is that of all other texts."""
 
 
-class Game(TeamEnv):
+class TwoSidedGame(TeamEnv):
     """A world of two sides that is small enough to list all decisions, of the team and of its opponents."""
 
     @abstractmethod

@@ -15,7 +15,7 @@ from random import Random
 from typing import Self
 
 from ..experience import Message, Split, Task
-from .base import Decision, Game, Skill, StepResult, Strategy
+from .base import Decision, Skill, StepResult, Strategy, TwoSidedGame
 from .fences import spoken
 from .setting_checks import check_actions, check_agent, check_split
 from .turns import chat
@@ -34,7 +34,7 @@ PLACES: list[Place] = [
 INDEX = {place: index for index, place in enumerate(PLACES)}
 
 
-class Kuhn(Game):
+class Kuhn(TwoSidedGame):
     """A game is a task: who is dealt what, and the seat of the player.  There are twelve, and each split has them all.
 
     The team's reward is what the player wins, in units of the largest loss, so within [-1, 1]; a success is a win.

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from ..envs.base import Game, Strategy, TeamEnv
+from ..envs.base import Strategy, TeamEnv, TwoSidedGame
 from ..errors import Positive, check_fields
 from ..experience import Sample
 from ..models.bases.loading import checkpoint_weights
@@ -51,7 +51,7 @@ class SelfPlay:
     """``past``: by the name of an opponent's policy, whose weights it has.  One draw per iteration: all samples of a
     group meet the same opponent.  Evaluations are played against the weights that the policy began with.
 
-    Of a :class:`..envs.base.Game` it measures the strategy of the policy that learns, and the mean of its strategies at
+    Of a :class:`..envs.base.TwoSidedGame` it measures the strategy of the policy that learns, and the mean of those at
     the checkpoints of the pool, as the pool would play them: one for a whole game.
     """
 
@@ -87,7 +87,7 @@ class SelfPlay:
 
         Counts the strategy into the mean where a checkpoint of the pool is due.
         """
-        if not isinstance(self.world, Game):
+        if not isinstance(self.world, TwoSidedGame):
             return {}
         agent = next(agent for agent in self.world.agents if agent not in self.world.opponents)
         client = self.team.training[agent]
@@ -113,7 +113,7 @@ class SelfPlay:
         self.mean, self.counted = state["mean"], state["counted"]
 
 
-async def strategy_of(world: Game, agent: str, client: PolicyClient, policy: PolicyHandle) -> Strategy:
+async def strategy_of(world: TwoSidedGame, agent: str, client: PolicyClient, policy: PolicyHandle) -> Strategy:
     """The probability of each text of each decision of ``world``: of its tokens, and the end after them where there is
     room for it; other tokens that read the same count as other texts."""
     assert not isinstance(client.tokenizer, ChatCodec), "a policy that learns has a model"

@@ -37,7 +37,7 @@ class Outline(nn.Module):
 
     biased = normed = False
     """Whether queries, keys and values have a bias, and queries and keys a norm."""
-    _no_split_modules = ("_Layer",)
+    _no_split_modules = ("_Block",)
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class Outline(nn.Module):
         self.model = nn.Module()
         self.model.embed_tokens = words = _on_meta(nn.Embedding, shape.vocab_size, shape.hidden_size)
         self.model.layers = nn.ModuleList(
-            _Layer(shape, self.biased, self.normed) for _ in range(shape.num_hidden_layers)
+            _Block(shape, self.biased, self.normed) for _ in range(shape.num_hidden_layers)
         )
         self.model.norm = _norm(shape.hidden_size)
         self.lm_head = _linear(shape.hidden_size, shape.vocab_size)
@@ -76,7 +76,7 @@ KINDS = {"llama": LlamaForCausalLM, "qwen2": Qwen2ForCausalLM, "qwen3": Qwen3For
 """By ``model_type``; their names are in messages."""
 
 
-class _Layer(nn.Module):
+class _Block(nn.Module):
     def __init__(self, shape: Shape, biased: bool, normed: bool) -> None:
         super().__init__()
         width, inner = shape.hidden_size, shape.intermediate_size

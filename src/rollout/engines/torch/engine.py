@@ -25,7 +25,7 @@ from ..lockstep import rounds
 from ..lora import Adapted, Adapter
 from ..outline import Outline
 from ..requests import in_time, label, order
-from .settings import GIB, check_settings
+from .checks import GIB, check_settings
 
 if TYPE_CHECKING:  # and within functions, since a plan only checks settings, and transformers' models take seconds
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -70,7 +70,7 @@ class TorchEngine(LocalEngine):
     A greedy completion has log-probabilities 0: the distribution actually sampled from is a point mass.
 
     Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly, and ``ValueError`` for settings
-    that :func:`.support.check_settings` refuses.
+    that :func:`.checks.check_settings` refuses.
     """
 
     def __init__(

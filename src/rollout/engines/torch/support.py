@@ -33,8 +33,8 @@ from ..plain_pass import (
     passages,
     rms,
 )
+from .checks import DTYPES
 from .forward import Forward, FusedForward, ModuleForward
-from .settings import DTYPES
 from .shared_prompt import ATTENTION, SharedPromptCache
 
 
