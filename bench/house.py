@@ -29,7 +29,7 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 GENERATED = ("docs/results/", "docs/configuration.md", "docs/reproduction.md", "docs/one_step.md")
-SECTION = re.compile(r"<!-- (?:bias, )?written by `make docs`: begin -->.*?end -->", re.DOTALL)
+SECTION = re.compile(r"<!-- (?:[\w -]+, )?written by `make \w+`: begin -->.*?end -->", re.DOTALL)
 
 NOT_PASSED = {
     "runs/": "display and progress of the run",
