@@ -6,20 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp
 from random import Random
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
 from ..envs.base import Strategy, TeamEnv, TwoSidedGame
 from ..errors import Positive, check_fields
 from ..experience import Sample
-from ..models.bases.loading import checkpoint_weights
-from ..models.pools.checkpoint import CheckpointFolder
-from ..models.pools.handles import PolicyHandle
-from ..models.pools.team import Team
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.engines.requests import derive
-from ..rollout.policy_client import PolicyClient
+
+if TYPE_CHECKING:
+    from ..models.pools.checkpoint import CheckpointFolder
+    from ..models.pools.handles import PolicyHandle
+    from ..models.pools.team import Team
+    from ..rollout.policy_client import PolicyClient
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ class SelfPlay:
             await self._load(name, past.of, 0)
 
     async def _load(self, name: str, of: str, at: int | None) -> None:
+        from ..models.bases.loading import checkpoint_weights
+
         policy = self.team.policies[of]
         weights = await policy.weights() if at is None else checkpoint_weights(self.checkpoints.at(at) / of)
         await self.team.engines[name].load(name, weights, policy.version if at is None else at)
