@@ -194,7 +194,7 @@ def _value(key: str, hint: Any, value: Any) -> Any:
 
 def instantiated(key: str, node: Mapping[str, Any]) -> Any:
     """Hydra's ``instantiate``.  Raises :class:`ConfigError` naming ``key``, or the key below it."""
-    _check_targets(key, {"_target_": None, **node})
+    check_targets(key, {"_target_": None, **node})
     try:
         return instantiate(node)
     except InstantiationException as error:
@@ -230,11 +230,11 @@ def _complete(key: str, target: Callable[..., Any], /, *arguments: Any, **keywor
     return call(key, target, *arguments, **keywords)
 
 
-def _check_targets(key: str, node: Any) -> None:
+def check_targets(key: str, node: Any) -> None:
     """Check ``_target_`` and its arguments in ``node`` and in all nodes below it."""
     if isinstance(node, list):
         for index, each in enumerate(node):
-            _check_targets(f"{key}[{index}]", each)
+            check_targets(f"{key}[{index}]", each)
     if not isinstance(node, Mapping):
         return
     if "_target_" in node:
@@ -253,7 +253,7 @@ def _check_targets(key: str, node: Any) -> None:
         if not node.get("_partial_") and "_args_" not in node:
             check_complete(key, target, names)
     for name, each in node.items():
-        _check_targets(f"{key}.{name}", each)
+        check_targets(f"{key}.{name}", each)
 
 
 def located(path: str) -> Any:

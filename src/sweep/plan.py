@@ -30,7 +30,7 @@ from ..experience import Sampling
 from ..runs.bounded import parse_yaml
 from ..runs.fingerprint import evaluation_keys, flat, training_hash
 from ..setup.command_line import ANY_RUN, check_choices, check_overrides, parsed, with_open_keys
-from ..setup.instantiation import build_world
+from ..setup.instantiation import HISTORY, build_world, check_targets
 from ..setup.sections import check_seed, read_config
 from .options import Options
 from .publication_file import PlayedTeam, Scale, TableFile, TablePart
@@ -281,6 +281,8 @@ def _jobs(
             config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
             if checked is None or _differ(config, checked) - {"seed", "run_dir"}:
                 read_config(config, OmegaConf.to_yaml(cfg, resolve=False))
+                for section in ("env", "algorithm"):
+                    check_targets(section, {name: each for name, each in config[section].items() if name != HISTORY})
             check_seed(config["seed"])
         except (ConfigError, HydraException, OmegaConfBaseException) as error:
             cause = f": {error.__cause__}" if error.__cause__ and str(error.__cause__) not in str(error) else ""

@@ -41,7 +41,7 @@ DEVIATIONS = {
     "reinforce_pp": ["kl is 0", "each policy", LOCAL],
     "reinforce_pp_baseline": ["kl is 0", "iteration's mean", "each policy"],
     "rloo": [NO_KL, CLIP, LOCAL],
-    "role_baselines": ["two opponents", "per game and role", "once per iteration", CLIP, "mini_batches"],
+    "role_baselines": ["several agents", "once per iteration", CLIP, "mini_batches"],
     "tree_grpo": ["one round", "from the horizon", "one sample", "success", NO_KL, FLOOR],
 }
 """By algorithm, words of each deviation, in the order of its yaml."""

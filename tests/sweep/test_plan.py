@@ -133,6 +133,7 @@ def test_evaluation_settings_leave_the_training_hash(own: Path) -> None:
         (["loop.iteration=3"], "setting two (experiment=sokoban_shared loop.iterations=3 algorithm.sampler.k=2 loop."),
         (["env.tool_viw=map"], "): env.tool_viw is an unknown key; did you mean env.tool_view?"),
         (["experiment=couplet_shared", "env.size=5"], "): env.size is an unknown key"),
+        (["algorithm.credit._target_=troupe.gone"], "): algorithm.credit._target_=troupe.gone cannot be imported"),
         (["+sed=3"], "sed is an unknown key; did you mean seed?"),
         (["loop.test_tasks=0"], "loop.test_tasks must be a whole number of at least 1, got 0"),
         (["seed=[1"], "seed=[1 is no override: "),
