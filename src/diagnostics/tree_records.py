@@ -69,8 +69,7 @@ def tree_record(
             place
             | {"reach": reach[index], "prompt": prompt_text(tokenizer, node), "prompt_tokens": len(node.prompt_ids)}
             | ({"cut": True} if node.cut else {})
-            # Of one width, so that the size of the file, which is a metric, is that of the same run at another time.
-            | ({"seconds": f"{node.seconds:.2e}"} if node.seconds is not None else {})
+            | ({"seconds": round(node.seconds, 4)} if node.seconds is not None else {})
             | ({"value": node.value} if node.value is not None else {})
             | images.key("picture", tree.pictures.before.get(index))
             | {"candidates": [_candidate(tree, index, c, tokenizer, images) for c in range(len(node.candidates))]}

@@ -24,6 +24,7 @@ from .files import (
     LOCK,
     METRICS,
     SEALED,
+    SECONDS,
     SUMMARY,
     SWAPPED,
     VERSIONS,
@@ -139,7 +140,9 @@ class RunDirectory:
         the bytes written.
         """
         name = f"train_{iteration:05d}"
-        self.episodes(name, rows)
+        append_line(self.path / SECONDS, {name: [[node.get("seconds") for node in row["nodes"]] for row in rows]})
+        untimed = [[{key: node[key] for key in node if key != "seconds"} for node in row["nodes"]] for row in rows]
+        self.episodes(name, [{**row, "nodes": nodes} for row, nodes in zip(rows, untimed, strict=True)])
         thin(self.path, most_bytes)
         return (self.path / EPISODES / f"{name}.jsonl").stat().st_size
 

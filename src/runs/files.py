@@ -18,6 +18,8 @@ SEALED = "sealed.json"
 REPORT = "report.html"
 LOCK = "lock"
 EPISODES = "episodes"
+SECONDS = "tree_seconds.jsonl"
+"""Of each prompt of the training trees: apart from them, which do not depend on time."""
 CHECKPOINTS = "checkpoints"
 EVALUATIONS = "evaluations"
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..experience import LARGEST_VOCABULARY
 from .episodes import has_types
-from .files import EPISODES, RunDirectoryError, briefly, read_lines
+from .files import EPISODES, SECONDS, RunDirectoryError, briefly, read_lines
 
 TREE_FORMAT = 1
 """The version of a line's schema that this code writes, its key ``tree_format``."""
@@ -40,17 +40,27 @@ class TreeFile:
     def _content(self) -> tuple[list[dict[str, Any]], list[str]]:
         name = f"{EPISODES}/{self.path.name}"
         lines, problems = read_lines(self.path.parents[1], name)
-        trees = []
+        trees, seconds = [], self._seconds()
         for number, tree in lines:
             if (version := tree.get("tree_format")) != TREE_FORMAT:
                 problems.append(f"{name}, line {number}, has tree_format {version!r}, not {TREE_FORMAT}; left out.")
             elif problem := tree_problem(tree):
                 problems.append(f"{name}, line {number}, is not a tree ({problem}) and is left out.")
             else:
+                timed = seconds[number - 1] if number <= len(seconds) else []
+                for node, value in zip(tree["nodes"], timed if isinstance(timed, list) else [], strict=False):
+                    if isinstance(value, int | float):
+                        node["seconds"] = value
                 trees.append(tree)
         if not lines and not problems:
             problems.append(f"{name} is empty.")
         return trees, briefly(problems)
+
+    def _seconds(self) -> list[Any]:
+        """Of each line's nodes; [] where there are none, as of older runs.  A continued run writes some again."""
+        lines, _ = read_lines(self.path.parents[1], SECONDS)
+        found = [row[self.name] for _, row in lines if isinstance(row.get(self.name), list)]
+        return found[-1] if found else []
 
     @property
     def trees(self) -> list[dict[str, Any]]:

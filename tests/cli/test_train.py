@@ -69,7 +69,7 @@ def command(
 
 
 def built(composed: Composed, run_dir: Path, *overrides: str) -> TrainLoop:
-    own = ("experiment=mixed", "experiment=math_team")  # whose parts have horizons, not they
+    own = ("experiment=mixed", "experiment=math_team", "experiment=kuhn")  # which have no horizon
     without = any(each.startswith(own) for each in overrides)
     small = [word for word in SMALL if not without or not word.startswith("env.")]
     return train.build(composed(*overrides, f"run_dir={run_dir}", *small))
@@ -95,7 +95,7 @@ def test_a_team_of_every_world_can_be_built(composed: Composed, tmp_path: Path, 
     loop = built(composed, tmp_path / "run", f"experiment={experiment}")
     assert loop.world.name == experiment.rpartition("_")[0] and loop.display.title == experiment
     team = dict(loop.router.team)
-    assert set(loop.team.policies) == set(loop.team.engines) == set(team.values())
+    assert {*loop.team.policies, *loop.self_play.past} == set(loop.team.engines) == set(team.values())
     for clients in (loop.team.training, loop.team.evaluation):
         assert {agent: client.policy for agent, client in clients.items()} == team
     # The configuration that is kept has no riddles left, and says what was asked for.

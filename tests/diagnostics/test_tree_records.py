@@ -51,7 +51,7 @@ async def test_a_whole_record(play: Play, words: PreTrainedTokenizerFast) -> Non
     assert [node["depth"] for node in record["nodes"]] == list(range(len(episode.nodes)))
     for node, kept in zip(episode.nodes, record["nodes"], strict=True):
         assert kept["prompt"] == words.decode(node.prompt_ids)
-        assert node.seconds is not None and kept["seconds"] == f"{node.seconds:.2e}"
+        assert node.seconds is not None and kept["seconds"] == round(node.seconds, 4)
         for candidate, line in zip(node.candidates, kept["candidates"], strict=True):
             assert line["token_ids"] == list(candidate.completion.token_ids)
             assert line["logprobs"] == pytest.approx(candidate.completion.logprobs, abs=1e-6)

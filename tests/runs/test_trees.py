@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from troupe.runs.directory import RunDirectory
 from troupe.runs.files import RunDirectoryError
 from troupe.runs.run import RunReader
 from troupe.runs.trees import thin, tree_files, tree_problem
@@ -84,3 +85,21 @@ def test_files_are_thinned_evenly_and_the_newest_stays(tmp_path: Path) -> None:
     assert max(gaps) <= 4 * min(gaps[:-1])
     thin(tmp_path, 10)
     assert list(tree_files(tmp_path)) == [195]
+
+
+def test_seconds_are_apart_from_the_trees_and_read_with_them(
+    tmp_path: Path, tree: Callable[..., dict[str, Any]]
+) -> None:
+    directory = RunDirectory(tmp_path / "run", "seed: 0\n")
+    timed, untimed = tree("a", 0), tree("b", 0)
+    timed["nodes"][0]["seconds"] = 0.25
+    directory.trees(0, [untimed, timed], 10**6)
+    written = (directory.path / "episodes" / "train_00000.jsonl").read_text()
+    directory.trees(
+        0, [untimed, timed | {"nodes": [timed["nodes"][0] | {"seconds": 4.5}, *timed["nodes"][1:]]}], 10**6
+    )  # once more
+    assert (directory.path / "episodes" / "train_00000.jsonl").read_text() == written
+    read = tree_files(directory.path)[0].trees
+    assert [each["nodes"][0].get("seconds") for each in read] == [None, 4.5]
+    (directory.path / "tree_seconds.jsonl").write_text('{"train_00000": [7, ["x"]]}\n')
+    assert [each["nodes"][0].get("seconds") for each in tree_files(directory.path)[0].trees] == [None, None]
