@@ -247,7 +247,7 @@ sweep-verifiers: $(VERIFIERS) ## Train in one of them over three seeds, and with
 
 sweep-gym: $(GYM) ## The same with two generators of reasoning-gym, whose base models it makes first: [runs=DIR]
 	@for name in spelling legs; do OMP_NUM_THREADS=1 $(BIN)/troupe warm-start --config-dir tests/gym/configs env=$$name \
-	  validation_tasks=20 hidden=96; done
+	  validation_tasks=20 hidden=96 || exit 1; done
 	@OMP_NUM_THREADS=1 $(BIN)/troupe sweep --config-dir tests/gym/configs sweep=gym $(call SETTINGS,args) $(args)
 
 test-ray: $(RAY) ## Train on the nodes of a Ray cluster in this machine, and kill some of them

@@ -30,7 +30,8 @@ def start(name: str, arguments: Sequence[str]) -> None:
     # `troupe key=value ...`, which is `troupe train key=value ...`.
     sys.argv[1:] = words
     with TemporaryDirectory() as nowhere:
-        if "dry_run=true" in words and {"-m", "--multirun"} & {*words}:
+        dry = any(word.lstrip("+").lower() == "dry_run=true" for word in words)
+        if dry and {"-m", "--multirun"} & {*words}:
             sys.argv.append(f"hydra.sweep.dir={nowhere}")  # of Hydra's multirun.yaml: a dry run leaves nothing
         hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name=config)(TaskFunction(name))()
 

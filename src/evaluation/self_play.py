@@ -32,7 +32,7 @@ class PastSettings:
     """
 
     of: str
-    every: Positive = 10
+    every: Positive = 5
     newest: Annotated[float, Field(ge=0, le=1), "in [0, 1]"] = 0.5
     half_life: Positive | None = None
 
@@ -53,7 +53,7 @@ class SelfPlay:
     group meet the same opponent.  Evaluations are played against the weights that the policy began with.
 
     Of a :class:`..envs.base.TwoSidedGame` it measures the strategy of the policy that learns, and the mean of those at
-    the checkpoints of the pool, as the pool would play them: one for a whole game.
+    the checkpoints of the pool, all equally, one drawn for a whole game.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class SelfPlay:
         self.team, self.past, self.checkpoints, self.world, self.seed = team, past, checkpoints, world, seed
         self.every = min((each.every for each in past.values()), default=1)
         self.mean: Strategy = ()
-        self.counted = -1  # the iteration of the last strategy in it
+        self.strategies, self.counted = 0, -1  # in it; the iteration of the last one
 
     async def draw(self, iteration: int) -> dict[str, float]:
         """Give each opponent the weights of this iteration; returns how many iterations old they are."""
@@ -98,8 +98,8 @@ class SelfPlay:
             return {}
         strategy = await strategy_of(self.world, agent, client, policy)
         if iteration % self.every == 0 and iteration > self.counted:
-            count = iteration // self.every + 1
-            self.mean = self.world.mixture(self.mean, strategy, 1 / count) if self.mean else strategy
+            self.strategies += 1
+            self.mean = self.world.mixture(self.mean, strategy, 1 / self.strategies) if self.mean else strategy
             self.counted = iteration
         exploitability = self.world.exploitability
         return {
@@ -109,11 +109,12 @@ class SelfPlay:
 
     def state_dict(self) -> dict[str, Any]:
         """Plain data for JSON; the pool itself is the run's checkpoints."""
-        return {"mean": [list(row) for row in self.mean], "counted": self.counted}
+        mean = [list(row) for row in self.mean]
+        return {"mean": mean, "strategies": self.strategies, "counted": self.counted}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore what :meth:`state_dict` returned."""
-        self.mean, self.counted = state["mean"], state["counted"]
+        self.mean, self.strategies, self.counted = state["mean"], state["strategies"], state["counted"]
 
 
 async def strategy_of(world: TwoSidedGame, agent: str, client: PolicyClient, policy: PolicyHandle) -> Strategy:

@@ -118,6 +118,8 @@ class MessageStream:
         yield named_event({"type": "message_start", "message": begun})
 
     def text(self, piece: str, tokens: Sequence[Token]) -> Iterator[bytes]:
+        if not piece:  # of a reply that is calls alone
+            return
         if not self._opened:
             self._opened = True
             yield _block("start", 0, content_block={"type": "text", "text": ""})

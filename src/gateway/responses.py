@@ -116,6 +116,8 @@ class ResponseStream:
         yield self._event("created", response=whole | {"status": "in_progress", "output": []})
 
     def text(self, piece: str, tokens: Sequence[Token]) -> Iterator[bytes]:
+        if not piece and not self._opened:  # a reply that is calls alone has no message
+            return
         if not self._opened:
             yield from self._open()
         logprobs = logprobs_of(tokens) if self._request.logprobs else []

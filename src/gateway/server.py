@@ -202,6 +202,8 @@ async def _unless_gone(answer: Any, sending: Sending, receive: Receive) -> ChatR
     follow, gone = asyncio.ensure_future(sending.follow(reply)), asyncio.ensure_future(_disconnect(receive))
     try:
         await asyncio.wait((follow, gone), return_when=asyncio.FIRST_COMPLETED)  # no event is cut in two
+        if follow.done() and not reply.done():
+            follow.result()  # raises what sending failed with
         return reply.result() if reply.done() else None
     finally:
         for each in (reply, gone, follow):

@@ -21,8 +21,8 @@ MARK = "\ue000{}\ue001"
 """Stands for an earlier completion while the template writes the text around it; of Unicode's private use area."""
 
 
-REMEMBERED = 1 << 16
-"""Texts whose tokens are known, at most; of more, those that were asked for longest ago are forgotten."""
+REMEMBERED, LONGEST = 1 << 13, 1 << 13
+"""Texts whose tokens are known, at most, and their characters; those that were asked for longest ago are forgotten."""
 
 
 class TextTokens:
@@ -46,7 +46,10 @@ class TextTokens:
 
     def _parts(self, text: str) -> tuple[int, ...]:
         parts = [text] if self._split is None else self._split.split(text)
-        return tuple(token for part in parts if part for token in self._ids(part))
+        return tuple(token for part in parts if part for token in self._read(part))
+
+    def _read(self, text: str) -> tuple[int, ...]:
+        return self._ids(text) if len(text) <= LONGEST else self._tokenised(text)
 
     def _tokenised(self, text: str) -> tuple[int, ...]:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))

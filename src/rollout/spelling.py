@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from tokenizers import Tokenizer
 from tokenizers.decoders import DecodeStream
@@ -35,7 +36,7 @@ def telling(
         listener(place, text if place else begin + text, logprob)
 
     def on_token(place: int, token: int, logprob: float) -> None:
-        if not loop.is_closed():
+        with suppress(RuntimeError):  # the loop has ended
             loop.call_soon_threadsafe(tell, place, token, logprob)
 
     return on_token

@@ -140,7 +140,9 @@ class RunDirectory:
         the bytes written.
         """
         name = f"train_{iteration:05d}"
-        append_line(self.path / SECONDS, {name: [[node.get("seconds") for node in row["nodes"]] for row in rows]})
+        seconds = [json.dumps({"seconds": [node.get("seconds") for node in row["nodes"]]}) + "\n" for row in rows]
+        (self.path / SECONDS).mkdir(exist_ok=True)
+        write_atomic(self.path / SECONDS / f"{name}.jsonl", "".join(seconds))
         untimed = [[{key: node[key] for key in node if key != "seconds"} for node in row["nodes"]] for row in rows]
         self.episodes(name, [{**row, "nodes": nodes} for row, nodes in zip(rows, untimed, strict=True)])
         thin(self.path, most_bytes)

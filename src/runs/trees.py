@@ -47,8 +47,7 @@ class TreeFile:
             elif problem := tree_problem(tree):
                 problems.append(f"{name}, line {number}, is not a tree ({problem}) and is left out.")
             else:
-                timed = seconds[number - 1] if number <= len(seconds) else []
-                for node, value in zip(tree["nodes"], timed if isinstance(timed, list) else [], strict=False):
+                for node, value in zip(tree["nodes"], seconds.get(number, []), strict=False):
                     if isinstance(value, int | float):
                         node["seconds"] = value
                 trees.append(tree)
@@ -56,11 +55,10 @@ class TreeFile:
             problems.append(f"{name} is empty.")
         return trees, briefly(problems)
 
-    def _seconds(self) -> list[Any]:
-        """Of each line's nodes; [] where there are none, as of older runs.  A continued run writes some again."""
-        lines, _ = read_lines(self.path.parents[1], SECONDS)
-        found = [row[self.name] for _, row in lines if isinstance(row.get(self.name), list)]
-        return found[-1] if found else []
+    def _seconds(self) -> dict[int, list[Any]]:
+        """Of each line's nodes; older runs have none."""
+        lines, _ = read_lines(self.path.parents[1], f"{SECONDS}/{self.path.name}")
+        return {number: row["seconds"] for number, row in lines if isinstance(row.get("seconds"), list)}
 
     @property
     def trees(self) -> list[dict[str, Any]]:
@@ -103,7 +101,9 @@ def thin(run: Path, most_bytes: int) -> None:
     files = sorted(tree_files(run).values(), key=lambda file: file.iteration)
     while len(files) > 1 and sum(file.path.stat().st_size for file in files) > most_bytes:
         gaps = [after.iteration - before.iteration for before, after in zip(files, files[2:], strict=False)]
-        files.pop(1 + gaps.index(min(gaps)) if gaps else 0).path.unlink()
+        path = files.pop(1 + gaps.index(min(gaps)) if gaps else 0).path
+        path.unlink()
+        (run / SECONDS / path.name).unlink(missing_ok=True)
 
 
 def tree_problem(tree: Mapping[str, Any]) -> str:

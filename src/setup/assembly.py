@@ -164,7 +164,7 @@ def _restore(loop: TrainLoop, state: dict[str, Any]) -> None:
     restore(loop.checkpoints.at(progress.iteration), loop.team.policies, loop.team.critics.by_name)
     loop.credit.load_state_dict(state["credit"])
     loop.tell.load_state_dict(state.get("callbacks", {}))
-    if loop.self_play.past:
+    if "self_play" in state:
         loop.self_play.load_state_dict(state["self_play"])
     loop.team.load_engine_states(state.get("engines", {}))  # checkpoints of older versions have none
     if loop.ahead is not None:

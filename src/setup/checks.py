@@ -322,10 +322,13 @@ def _check_engine(
     check_complete(key, engine.func, {"models", "tokenizer", *engine.keywords})
     defaults = {name: value.default for name, value in signature.parameters.items() if value.default is not value.empty}
     if (check := getattr(engine.func, "check", None)) is not None:
-        names = [spec.name for spec in specs]
+        names, tokenizer = [spec.name for spec in specs], base.tokenizer
         if isinstance(base.shape, Shape) and not engine.func.__module__.startswith("troupe."):
             model = meta_model(base.shape, whole=True)  # what the user's own engine looks at is not known
-        call(key, check, names, model, base.tokenizer, ranks, **defaults | engine.keywords)
+            from ..models.bases.loading import load_tokenizer
+
+            tokenizer = load_tokenizer(resolve(specs[0].base), from_hub=False)
+        call(key, check, names, model, tokenizer, ranks, **defaults | engine.keywords)
 
 
 def check_critics(critics: Mapping[str, CriticSpec], bases: Mapping[str, Base], machine: Machine) -> None:

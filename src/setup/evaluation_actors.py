@@ -56,7 +56,8 @@ class ActorFactory:
             self._load(list(group.values()))
 
     def _engine_of(self, policy: LocalPolicy) -> dict[str, Any]:
-        return own_engine(self._engine, policy.engine)
+        engine = own_engine(self._engine, policy.engine)
+        return engine | ({"iterations": 0} if "iterations" in engine else {})  # too short to compile for
 
     def _model(self, policy: LocalPolicy) -> str:
         """Equal for policies that share an engine: it, and the model that it holds."""

@@ -335,12 +335,12 @@ def check_context_fits(key: str, sampling: Sampling, base: str, context: int) ->
 
 def backbones(policies: Mapping[str, PolicySpec]) -> list[list[PolicySpec]]:
     """Policies that share a model: adapters and frozen ones with one base in one place and one engine.  One whose whole
-    model learns is alone; remote and scripted ones have none.
+    model changes is alone; remote and scripted ones have none.
     """
     groups: dict[tuple[str, str, StrategySettings | None, str], list[PolicySpec]] = {}
     for name, spec in policies.items():
         if not spec.has_model:
             continue
-        own, base = (name, "") if spec.full_weights else ("", base_place(spec.base))
+        own, base = (name, "") if spec.owns_model else ("", base_place(spec.base))
         groups.setdefault((own, base, spec.place, engine_identity(spec.engine)), []).append(spec)
     return list(groups.values())

@@ -160,6 +160,9 @@ def check_stored(run: RunReader) -> dict[str, Any]:
         sampling = policy.get("sampling") if isinstance(policy, Mapping) else None
         if not isinstance(sampling, Mapping) or not isinstance(policy.get("base"), str | None):
             raise ConfigError(f"{run.path}: policies.{name} must hold keys, sampling and base among them")
+        past = policy.get("past")
+        if policy.get("tuning") == "past" and (not isinstance(past, Mapping) or past.get("of") not in policies):
+            raise ConfigError(f"{run.path}: policies.{name}.past.of must be one of the policies {', '.join(policies)}")
     return config
 
 

@@ -140,3 +140,13 @@ def test_replies() -> None:
     ]
     assert json.loads(events[6]["delta"]["partial_json"]) == {"x": 1}
     assert events[8]["delta"]["stop_reason"] == "tool_use" and events[8]["usage"]["output_tokens"] == 4
+
+
+def test_a_streamed_reply_of_calls_alone_has_no_text() -> None:
+    reply = ChatReply("", (ToolCall("call_0_0", "f", '{"x": 1}'),), "tool_calls", 3, 4, (("<tool_call>", -0.5),))
+    stream = MessageStream(read(tools=[TOOL]), "0", 1)
+    sent = [*stream.begin(), *stream.text("", reply.tokens), *stream.end(reply)]
+    events = [json.loads(event.split(b"data: ")[1]) for event in sent]
+    blocks = [(event["type"], event["index"]) for event in events if "index" in event]
+    assert blocks == [("content_block_start", 0), ("content_block_delta", 0), ("content_block_stop", 0)]
+    assert [event["content_block"]["type"] for event in events if "content_block" in event] == ["tool_use"]

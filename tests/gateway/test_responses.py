@@ -106,3 +106,12 @@ def test_replies() -> None:
     cut = json.loads(response(ChatReply("I", (), "length"), read(), "0", 1))
     assert cut["status"] == "incomplete" and cut["incomplete_details"] == {"reason": "max_output_tokens"}
     assert cut["usage"] is None and cut["output"][0]["status"] == "incomplete"
+
+
+def test_a_streamed_reply_of_calls_alone_has_no_message() -> None:
+    reply = ChatReply("", (ToolCall("call_0_0", "f", "{}"),), "tool_calls", 3, 4, (("<tool_call>", -0.5),))
+    stream = ResponseStream(read(), "0", 1)
+    sent = [*stream.begin(), *stream.text("", reply.tokens), *stream.end(reply)]
+    events = [json.loads(event.split(b"data: ")[1]) for event in sent]
+    added = [event["item"]["type"] for event in events if event["type"] == "response.output_item.added"]
+    assert added == [item["type"] for item in events[-1]["response"]["output"]] == ["function_call"]

@@ -101,5 +101,5 @@ def test_seconds_are_apart_from_the_trees_and_read_with_them(
     assert (directory.path / "episodes" / "train_00000.jsonl").read_text() == written
     read = tree_files(directory.path)[0].trees
     assert [each["nodes"][0].get("seconds") for each in read] == [None, 4.5]
-    (directory.path / "tree_seconds.jsonl").write_text('{"train_00000": [7, ["x"]]}\n')
+    (directory.path / "tree_seconds" / "train_00000.jsonl").write_text('{"seconds": 7}\n{"seconds": ["x"]}\n')
     assert [each["nodes"][0].get("seconds") for each in tree_files(directory.path)[0].trees] == [None, None]

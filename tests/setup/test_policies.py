@@ -64,6 +64,12 @@ def test_who_shares_a_base(read: Read) -> None:
     assert parts.policies["tool"].train_config is None and parts.router.learning == ("plan",)
 
 
+def test_an_opponent_with_past_weights_shares_no_model(read: Read) -> None:
+    found = dict(read("experiment=kuhn_shared").policies)
+    found["second"] = replace(found["opponent"], name="second")
+    assert [[spec.name for spec in group] for group in backbones(found)] == [["shared"], ["opponent"], ["second"]]
+
+
 def test_a_remote_policy(read: Read) -> None:
     parts = read(*REMOTE, "+policies.tool.remote.extra.chat_template_kwargs.enable_thinking=false")
     spec = parts.policies["tool"]

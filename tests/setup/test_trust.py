@@ -348,6 +348,14 @@ def test_names_of_policies_are_no_paths(hostile: Callable[[Change], Path], tmp_p
     assert not (tmp_path / "hub").exists()
 
 
+@pytest.mark.parametrize("past", [{"of": "../../private"}, {"of": "/private"}, {}, None])
+def test_past_weights_are_those_of_a_policy_of_the_run(hostile: Callable[[Change], Path], past: object) -> None:
+    path = hostile(lambda config: config["policies"]["plan"].update(tuning="past", past=past))
+    for name in (*PLAYING, "push-to-hub"):
+        with pytest.raises(ConfigError, match=r"policies\.plan\.past\.of must be one of the policies"):
+            ALL[name](path)
+
+
 @pytest.mark.parametrize("link", ["checkpoints/best", "evaluations"])
 def test_links_out_of_the_run_are_neither_written_nor_published(
     hostile: Callable[[Change], Path], tmp_path: Path, link: str

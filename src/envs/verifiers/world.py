@@ -132,10 +132,9 @@ class VerifiersWorld(WorkflowWorld):
         os.environ[variable] = client.api_key  # which verifiers reads there alone; its programs do not get it
         endpoint = vf.EvalClientConfig(base_url=client.base_url, api_key_var=variable)
         env = copy.copy(self._env)  # of this episode alone: its servers belong to one event loop
+        context = vf.ModelContext(model=self.agents[0], client=endpoint)
         async with env.serving():
-            episode = await env.run_episode(
-                self._loaded[task.data["row"]], vf.ModelContext(model=self.agents[0], client=endpoint)
-            )
+            episode = await env.run_episode(self._loaded[task.data["row"]], context)
         return self._result(task, episode)
 
     def _result(self, task: Task, episode: vf.Episode) -> WorkflowResult:

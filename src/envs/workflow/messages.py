@@ -52,11 +52,12 @@ def reply(text: str, request: ChatRequest, format: ToolFormat | None, number: in
 
 def listener(write: Callable[[int, Token, str], None], request: ChatRequest, format: ToolFormat | None) -> Listener:
     """Tells ``write`` each token of the message, and what of its text is certain to be in the reply."""
-    texts: list[str] = []
+    heard = ""
 
     def hear(place: int, text: str, logprob: float) -> None:
-        texts[place:] = [text]
-        write(place, (text, logprob), _certain(whole_characters("".join(texts)), format if request.tools else None))
+        nonlocal heard
+        heard = heard + text if place else text
+        write(place, (text, logprob), _certain(whole_characters(heard), format if request.tools else None))
 
     return hear
 

@@ -106,7 +106,8 @@ class EngineServer:
         while (on_token := pending.request.on_token) is not None:
             first = next(each for each in output.outputs if not each.index)
             for place, token in enumerate(first.token_ids[told:], told):
-                on_token(place, token, first.logprobs.logprobs[place])
+                greedy = pending.request.sampling.temperature == 0  # then the record has 0
+                on_token(place, token, 0.0 if greedy else first.logprobs.logprobs[place])
             told = len(first.token_ids)
             if output.finished:
                 break

@@ -100,7 +100,7 @@ class VllmSettings:
         if self.eager != "auto":
             return {"enforce_eager": self.eager}
         if not gpu:
-            compiler = shutil.which(os.environ.get("CXX", "g++"))
+            compiler = shutil.which((os.environ.get("CXX", "").split() or ["g++"])[0])
             return {"enforce_eager": compiler is None or self.iterations < WORTH_COMPILING}
         rows = [*(count for count in GRAPHS if count < self.max_batch_rows), min(self.max_batch_rows, GRAPHS[-1])]
         return {
