@@ -146,7 +146,7 @@ def test_a_stream_says_what_is_recorded(run: Path, tmp_path: Path, capsys: pytes
         assert streamed["session"] == called["session"] == "lead/one"
         assert "".join(choice.delta.content or "" for choice in choices) == streamed["text"]
         logprobs = [each.logprob for choice in choices if choice.logprobs for each in choice.logprobs.content or []]
-        assert logprobs == streamed["logprobs"] and len(choices) > 3
+        assert logprobs == streamed["logprobs"]
         assert [each.logprob for each in whole.logprobs.content] == called["logprobs"]  # type: ignore[union-attr]
 
 
