@@ -103,10 +103,10 @@ class EngineServer:
         if pending.server is not self:
             await self.submit([pending])
         output, told = await self._alive(self._output(pending.queue)), 0
+        greedy = pending.request.sampling.temperature == 0  # then the record has 0
         while (on_token := pending.request.on_token) is not None:
             first = next(each for each in output.outputs if not each.index)
             for place, token in enumerate(first.token_ids[told:], told):
-                greedy = pending.request.sampling.temperature == 0  # then the record has 0
                 on_token(place, token, 0.0 if greedy else first.logprobs.logprobs[place])
             told = len(first.token_ids)
             if output.finished:
