@@ -197,7 +197,7 @@ soak: $(DEV) ## Kill and continue runs 50 times, then train for 2 x 2 hours with
 test: $(DEV) ## Run the default tests: [jobs=2] [args="-k word"]
 	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) $(args)
 
-test-slow: $(DEV) ## Run the tests that take half a minute or more: several processes, whole trainings
+test-slow: $(DEV) ## Run the tests that take more than two seconds: several processes, whole trainings
 	@OMP_NUM_THREADS=1 $(BIN)/python $(PYTEST) -m "slow and not sandbox and not vllm and not gpu" $(args)
 
 test-sandbox: $(DEV) ## Run what attacks the sandbox: programs, and answers in mathematics

@@ -192,6 +192,7 @@ def test_tasks_are_played_while_policies_learn_and_the_slow_one_is_learnt_from_l
     assert 0 < metrics[2]["train/tool/stale_samples"] < metrics[2]["train/tool/samples"]
 
 
+@pytest.mark.slow
 def test_a_run_ahead_ends_with_every_task_learnt_from_and_honest_ages(ahead: Build) -> None:
     loop = ahead()
     found = learnt_from(loop)

@@ -23,6 +23,7 @@ def day() -> Iterator[ModuleType]:
     del sys.modules["gpu_day"]
 
 
+@pytest.mark.slow
 def test_the_table_has_what_was_measured_and_what_failed(day: ModuleType, tmp_path: Path) -> None:
     first = {"rollout/tokens": 9, "rollout/prompt_tokens": 9, "time/rollout_s": 90.0, "time/update_s": 90.0}
     row = {"rollout/tokens": 40, "rollout/prompt_tokens": 20, "time/rollout_s": 0.5, "time/update_s": 0.25}

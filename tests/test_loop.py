@@ -462,6 +462,7 @@ def test_an_interrupt_during_an_update_lets_it_finish(build: Build, monkeypatch:
     assert same(checkpoint(loop, "last"), weights(loop))
 
 
+@pytest.mark.slow
 def test_an_error_is_not_swallowed_and_leaves_the_checkpoint_before(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:

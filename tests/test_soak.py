@@ -56,6 +56,7 @@ def assert_the_same(folder: Path, regime: str, kills: int, *words: str) -> None:
     assert re.search(rf"{regime}: {kills} kills .*: the same to the bit", done.stdout), done.stdout
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_twice_is_the_same_to_the_bit(tmp_path: Path) -> None:
     """Seed 0 draws the update of the second iteration, and then the writing of a checkpoint."""
     few = [f"loop.{key}=1" for key in ("checkpoint.every", "tasks_per_iteration", "validation_tasks", "test_tasks")]

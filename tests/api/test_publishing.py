@@ -227,6 +227,7 @@ def test_an_upload_brings_the_folder_to_the_hub(run: Run, hub: type[Hub], tmp_pa
     assert hub.files == files and hub.keys == {"Bearer hf_key"}
 
 
+@pytest.mark.slow
 def test_a_callback_uploads_the_team_at_the_end(trained: Trained, hub: type[Hub]) -> None:
     with pytest.raises(ConfigError, match=r"^callbacks\.push_to_hub.*no team"):
         trained("sokoban_specialized", "callbacks=push_to_hub", "callbacks.push_to_hub.repo=no team")

@@ -98,6 +98,7 @@ def test_several_samples_sum_up_what_is_written(ask: Ask) -> None:
     assert [first for first, *_ in tasks] == [only for (only,) in alone.successes("sampled").values()]
 
 
+@pytest.mark.slow
 def test_what_is_finished_is_found_and_not_played_again(ask: Ask) -> None:
     words = ("checkpoint=last", "tasks=3", "temperature=own", "world.horizon=1")
     first = ask(*words)
@@ -113,6 +114,7 @@ def test_what_is_finished_is_found_and_not_played_again(ask: Ask) -> None:
         assert ask(*words, other).path != first.path
 
 
+@pytest.mark.slow
 def test_an_interrupted_evaluation_goes_on(ask: Ask, run_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ("checkpoint=base", "tasks=5", "samples=3", "seed=11")
     write = PartialEvaluation.write

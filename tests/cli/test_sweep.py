@@ -215,6 +215,7 @@ def test_a_run_of_other_code_goes_on_unless_stale_ones_run_again(capsys: pytest.
     assert finished() == {begun}
 
 
+@pytest.mark.slow
 def test_a_failed_run_does_not_stop_the_others(capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"bad": ["policies.tool.base=./nowhere"], "good": []}
     verdict = {"claim": "roles differ", "setting": "good", "over_metric": "swapped", "at_least": 0.0}
@@ -235,6 +236,7 @@ def test_a_failed_run_does_not_stop_the_others(capsys: pytest.CaptureFixture[str
     assert directories() == {good}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_swapped_is_a_failure() -> None:
     assert run([write("one", {"shared": ["experiment=sokoban_shared"]}, [0], evaluations=["swapped"])]) == 1
     page = Path("runs/sweeps/one/table.md").read_text()

@@ -31,6 +31,7 @@ def warm_start(
     return run
 
 
+@pytest.mark.slow
 def test_a_world_gets_a_base_model(warm_start: Callable[..., str], tmp_path: Path) -> None:
     first = warm_start("env=couplet", "steps=4", "until=2", "validation_tasks=4")
     assert "stopped after step 2 of 4; the same command continues" in first and not Path("bases/couplet").exists()

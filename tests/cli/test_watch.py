@@ -98,6 +98,7 @@ def test_a_run_that_is_shown_live(run_dir: Path, capfd: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("config", ["", "[1, 2]", "name: x", "name: [", "loop: 3\nname: x"])
+@pytest.mark.slow
 def test_a_run_that_is_damaged_hides_no_other(config: str, tmp_path: Path, disk: Any) -> None:
     disk.run(tmp_path / "good", disk.config(0), disk.scores(1, 2, 2))
     disk.run(tmp_path / "bad", disk.config(1), disk.scores(1, 2, 2))

@@ -66,6 +66,7 @@ async def test_whatever_is_answered_is_scored(gym: ReasoningGym) -> None:
 
 
 @pytest.mark.parametrize("settings", [{}, {"team": "solo"}, {"horizon": 2, "stop": "consensus"}])
+@pytest.mark.slow
 async def test_the_world_keeps_the_contract(sandbox: LocalSandbox, settings: dict[str, Any]) -> None:
     env = world(sandbox, **settings)
     await env.open()

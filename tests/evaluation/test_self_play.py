@@ -98,6 +98,7 @@ async def test_one_opponent_per_iteration_and_it_is_not_learnt_from(
     assert loop.checkpoints.iterations() == [0, 2, 4, 5]  # the pool, and the last
 
 
+@pytest.mark.slow
 async def test_a_continued_run_meets_the_same_opponents(composed: Composed, tmp_path: Path) -> None:
     """Bit for bit, from a checkpoint between two of the pool, and with the mean of the strategies so far."""
     words = (POOL, "policies.opponent.past.every=2")
@@ -119,6 +120,7 @@ async def test_a_continued_run_meets_the_same_opponents(composed: Composed, tmp_
 
 
 @pytest.mark.parametrize("regime", ["specialized", "lora"])
+@pytest.mark.slow
 async def test_policies_of_other_regimes(composed: Composed, tmp_path: Path, regime: str) -> None:
     """An adapter's past are adapters on the same base."""
     loop = loop_of(

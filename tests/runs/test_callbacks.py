@@ -93,6 +93,7 @@ def test_a_run_tells_of_every_event_and_writes_what_is_added(make: Make) -> None
     assert [row["mine/validated"] for row in RunReader(loop.directory.path).rows] == [0, 1, 1]
 
 
+@pytest.mark.slow
 def test_an_error_names_the_callback_and_the_run_goes_on(make: Make, composed: Callable[..., DictConfig]) -> None:
     loop = make(MINE, "+callbacks.mine.fails=end 2")
     with pytest.raises(OSError, match="a full disk") as failure:

@@ -203,6 +203,7 @@ def test_tensorboard_reads_tables_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("offline")
+@pytest.mark.slow
 def test_wandb_has_tables(tmp_path: Path) -> None:
     wandb = pytest.importorskip("wandb", reason="needs the extra [wandb]")
     write_tables(tmp_path, wandb=WandbLogger("troupe", "n"))

@@ -45,6 +45,7 @@ def crowd() -> Iterator[int]:
         other.wait()
 
 
+@pytest.mark.slow
 async def test_waiting_for_a_core_is_not_idleness_in_any_thread(crowd: int) -> None:
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {crowd})  # workers that are started here stay here

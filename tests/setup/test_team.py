@@ -235,6 +235,7 @@ BOTH = [pytest.param("sokoban_specialized", marks=pytest.mark.slow), "sokoban_lo
 
 
 @pytest.mark.parametrize("experiment", BOTH)
+@pytest.mark.slow
 async def test_policies_learn_in_turns(build: Build, experiment: str) -> None:
     turns = [f"policies.{name}.schedule.alternate={{every: 1, turn: {i}}}" for i, name in enumerate(("tool", "plan"))]
     loop = build(f"experiment={experiment}", *SMALL, *turns, "policies.plan.schedule.freeze_until=2")

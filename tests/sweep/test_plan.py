@@ -54,7 +54,7 @@ def mistake(*arguments: str) -> str:
     return str(caught.value)
 
 
-QUICK = ("k", "learning_magrpo", "role_swap", "seeds", "smollm2_controls")
+QUICK = ("k", "role_swap")
 """Of sweeps with few settings."""
 
 

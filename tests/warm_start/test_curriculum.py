@@ -60,6 +60,7 @@ async def test_code_has_every_role() -> None:
     assert prompts.keys() == {"tester code", "coder code", "solo code"}
 
 
+@pytest.mark.slow
 async def test_code_collaboration_has_every_role_after_a_world_was_closed() -> None:
     """The command closes the first world before the demonstrations begin."""
     curriculum, rng = CURRICULA["laptop_code_collab"], Random(1)

@@ -43,6 +43,7 @@ def check(episode: Episode) -> None:
 
 
 @pytest.mark.parametrize("name", OF_EACH_CLASS)
+@pytest.mark.slow
 async def test_in_every_world(name: str) -> None:
     config = env_config(name)
     if "data" in config or config.get("train"):

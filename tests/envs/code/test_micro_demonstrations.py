@@ -12,6 +12,7 @@ from troupe.sandbox import LocalSandbox
 @pytest.mark.parametrize(
     ("skill", "least", "most"), [("expert", 1.0, 1.0), ("novice", 0.1, 0.6), ("flawed", 0.0, 0.25)]
 )
+@pytest.mark.slow
 async def test_how_good_demonstrators_are(sandbox: LocalSandbox, skill: Skill, least: float, most: float) -> None:
     world, rng, wins = MicroCode(sandbox), Random(0), 0
     tasks = world.tasks("train", 100, 0)

@@ -174,6 +174,7 @@ async def test_after_a_timeout_tests_count_as_failed_if_asked_for(sandbox: Local
     assert all(result.passed for result in await runner.run(DOUBLE, "print(int(input()) * 2)", DOUBLE.hidden))
 
 
+@pytest.mark.slow
 async def test_what_a_program_returns_on_all_tests_is_never_in_memory_together(sandbox: LocalSandbox) -> None:
     """A list of empty dictionaries takes twenty times as much memory as its text."""
     answers = [str(number) for number in range(6)]

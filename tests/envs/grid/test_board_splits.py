@@ -62,6 +62,7 @@ def test_no_map_that_a_tool_agent_sees_in_training_is_held_out() -> None:
 
 
 @pytest.mark.parametrize("world", [PlanPath(), Sokoban()])
+@pytest.mark.slow
 def test_every_image_of_a_board_is_the_same_task(world: PlanPath | Sokoban) -> None:
     splits = Counter()
     for seed in range(1500):

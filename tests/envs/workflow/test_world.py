@@ -293,6 +293,7 @@ def _blocking(client_for_agent: ClientForAgent, agent: str) -> str:
 
 
 @pytest.mark.parametrize("blocks", [True, False])
+@pytest.mark.slow
 async def test_a_program_that_hangs_disturbs_nobody(blocks: bool) -> None:
     release = threading.Event()
 

@@ -84,6 +84,7 @@ async def test_a_lack_of_memory_here_leaves_no_trace(
     assert (policy.learner.max_tokens, metrics["faults/oom_splits"]) == (before, 0)
 
 
+@pytest.mark.slow
 async def test_where_memory_never_suffices_here_the_update_goes_on(
     tiny: Tiny, groups: Callable[..., Groups], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ async def test_the_split_is_kept_and_a_continued_run_has_it(tiny: Tiny, groups: 
     assert equal(first.state_dict(), other.state_dict())
 
 
+@pytest.mark.slow
 async def test_an_update_that_no_split_can_help_ends_in_one_sentence(tiny: Tiny, groups: Callable[..., Groups]) -> None:
     policy = full_policy(tiny(), **UPDATE | {"mini_batches": 1})
     before, given = weights_of(model_of(policy)), groups(8)

@@ -215,6 +215,7 @@ def test_nothing_is_drawn_from_nothing_and_with_a_share_of_0() -> None:
     assert draw_rows([], 0.5, Random(0)) == draw_rows(many(), 0.0, Random(0)) == []
 
 
+@pytest.mark.slow
 def test_sums_are_right_on_average() -> None:
     """Of a value that only two prompts have, among them one of the tool's."""
     value = {5: 7.0, 41: 2.0}

@@ -114,6 +114,7 @@ def test_blanks_up_to_the_bound_are_no_fault(stranger: Callable[..., Any]) -> No
 @pytest.mark.parametrize(
     ("status", "headers"), [(200, ()), (400, LENGTH), (429, ()), (500, LENGTH)], ids=lambda each: str(each)[:3]
 )
+@pytest.mark.slow
 def test_an_answer_without_end_is_read_to_the_bound(stranger: Callable[..., Any], status: int, headers: Any) -> None:
     """Errors too; of what is on its way, a little more."""
     server = stranger(status=status, headers_sent=headers, size=ENDLESS)

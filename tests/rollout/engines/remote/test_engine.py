@@ -193,6 +193,7 @@ def test_what_went_wrong_is_asked_again(chat_server: Any, fault: Callable[..., A
     ],
     ids=str,
 )
+@pytest.mark.slow
 def test_a_server_that_stays_away_ends_the_run(
     chat_server: Any, fault: Callable[..., Any], what: dict[str, Any], expected: str
 ) -> None:

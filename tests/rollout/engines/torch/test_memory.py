@@ -43,6 +43,7 @@ async def test_fewer_rows_decode_the_same_as_if_there_had_never_been_more(tokeni
 
 
 @pytest.mark.parametrize("lockstep", [True, False])
+@pytest.mark.slow
 async def test_those_that_wait_do_not_count_as_a_batch_that_failed(tokenizer, lockstep):
     """The cache holds few rows beside many that wait: half of the few is tried next."""
     tokens = 4 * 6 + 8 * 8  # eight rows: four prompts of up to 6 tokens, and 8 tokens of each row
