@@ -65,7 +65,40 @@ EXPLAINED = {
     "Messages cut off": "They reached the limit of their length.",
 }
 """A sentence below each chart, by its title."""
-DIAGNOSTICS_OF_A_TURN = re.compile(r"diagnostics/.+/turn\d+/.+")
+OTHERS = {
+    "advantage_p": "A quantile of the advantages of the agent's messages.",
+    "influence_pairs|probe_": "Of the lazy-agent probe, which plays a few tasks once more.",
+    "malformed": "Messages that the world cannot read, as a share.",
+    "/messages|/samples": "Candidates of this iteration.",
+    "/prompts": "Expected number of prompts: in a full tree each counts with its probability.",
+    "reward_mean|reward_std": "Of the mixed reward per message, over all candidates.",
+    "tokens_(p|max)": "A quantile of tokens per message.",
+    "trees_bytes": "Size of the training trees that were kept.",
+    "watched_": "What the trees of the watched tasks cost; nothing is learnt from them.",
+    "lost_episodes": "Episodes that a fault ended: they count in no other metric.",
+    "states_tv": "How far the states of training are from those of evaluation: 0 the same, 1 none in common.",
+    "faults/oom_": "How often a batch was halved for lack of memory.",
+    "^faults/": "Failures of this kind; nothing was learnt from what failed.",
+    "cut_prompts": "Prompts that were shortened to the context, as a share.",
+    "retokenised_prompts": "Prompts with an earlier message in other tokens than were sampled, as a share.",
+    "judge_errors": "Answers of a judge that could not be had, per message.",
+    "local_reward": "The agent's own part of the reward per message.",
+    "outcome_reward": "The outcome's part of the reward per message.",
+    "rounding_nats": "How far log-probabilities differ by rounding alone, in this dtype.",
+    "truncated_ratio": "Messages at the limit of their length, as a share.",
+    "staleness": "Versions of the policy between a message and the update that learns from it.",
+    "optimizer_steps": "In this iteration, all mini-batches and epochs.",
+    "update_s": "Seconds of this policy's update.",
+    "/(tasks|completions|episodes|env_steps|prompt_tokens|tokens)$": "In all, over this iteration.",
+    "^remote/": "Of the server that speaks for this policy, over this iteration.",
+    "^(rollout|eval)/AGENT/": "A number of the world's own, its mean per message.",
+}
+"""A sentence below each of the other charts: that of the first pattern that its title has."""
+CHARTED = re.compile(
+    r"iteration|time/.+|mismatch/.+|diagnostics/.+/turn\d+/.+|eval/(success|turns)|(rollout|eval)/AGENT/reward|"
+    r"rollout/(turns|best_of_k_success|success|tokens_per_s|AGENT/tokens_per_message)|"
+    rf"train/POLICY/({'|'.join(PER_POLICY)})|diagnostics/AGENT/({'|'.join(DIAGNOSTICS)})"
+)
 MISMATCH_KEY = re.compile(r"mismatch/(.+)/(turn\d+)/(.+)")
 BEST_OF_K = "Best of K: in training the best of K candidates is chosen at every turn. It is not the team's own success."
 
@@ -165,26 +198,27 @@ def time_colour(index: int) -> int:
     return PALETTE - index % PALETTE
 
 
-def all_other(run: RunReader) -> list[ChartDrawing]:
-    """Every metric that no other chart shows, one chart per key; times, mismatch statistics and the diagnostics of
-    single turns are left out.
+def all_other(run: RunReader, palette: Mapping[str, int]) -> list[ChartDrawing]:
+    """Every metric that no other chart shows, one chart for all agents or policies; times, mismatch statistics and the
+    diagnostics of single turns are left out.
     """
-    charted = {
-        "iteration",
-        "rollout/turns",
-        "rollout/best_of_k_success",
-        "rollout/success",
-        "rollout/tokens_per_s",
-        "eval/success",
-        "eval/turns",
-    }
-    charted |= {f"{prefix}/{agent}/reward" for agent in agents_of(run) for prefix in ("rollout", "eval")}
-    charted |= {f"rollout/{agent}/tokens_per_message" for agent in agents_of(run)}
-    charted |= {f"train/{policy}/{key}" for policy in policies_of(run) for key in PER_POLICY}
-    charted |= {f"diagnostics/{agent}/{key}" for agent in agents_of(run) for key in DIAGNOSTICS}
-    charted |= set(filter(DIAGNOSTICS_OF_A_TURN.fullmatch, _keys(run)))
-    rest = [key for key in sorted(_keys(run)) if key not in charted and not key.startswith(("time/", "mismatch/"))]
-    return [drawing for key in rest if (drawing := draw(Chart(key, [Series(key, _points(run, key))])))]
+    agents, policies = agents_of(run), policies_of(run)
+    groups: dict[str, list[Series]] = {}
+    for key in sorted(_keys(run)):
+        room, _, rest = key.partition("/")
+        owner, _, name = rest.rpartition("/")
+        whose = "POLICY" if room in ("train", "remote") else "AGENT"
+        known = owner in (policies if whose == "POLICY" else agents)
+        title = f"{room}/{whose}/{name}" if known else key
+        if not CHARTED.fullmatch(title):
+            line = Series(owner, _points(run, key), palette[owner]) if known else Series(key, _points(run, key))
+            groups.setdefault(title, []).append(line)
+    charts = (Chart(title, lines, _sentence(title)) for title, lines in groups.items())
+    return [drawing for drawing in map(draw, charts) if drawing]
+
+
+def _sentence(title: str) -> str:
+    return next((text for pattern, text in OTHERS.items() if re.search(pattern, title)), "")
 
 
 def agents_of(run: RunReader) -> list[str]:

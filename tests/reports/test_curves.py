@@ -62,7 +62,7 @@ def test_one_chart_per_kind_of_metric_that_the_run_has(run_dir: Path) -> None:
         "Gradient norm, before clipping",
     ]
     assert time_keys(run) == [("time/rollout_s", "rollout"), ("time/update_s", "update")]
-    assert [drawing.title for drawing in all_other(run)] == ["train/both/special"]
+    assert [drawing.title for drawing in all_other(run, colours(run, []))] == ["train/POLICY/special"]
 
 
 def test_diagnostics_have_one_line_per_agent(
@@ -75,7 +75,24 @@ def test_diagnostics_have_one_line_per_agent(
     drawing = charts["Entropy per sampled token, nats"]
     assert drawing.flat
     assert [mark.name for mark in drawing.marks] == ["tool", "plan"]
-    assert [drawing.title for drawing in all_other(run)] == ["train/both/special"]
+    assert [drawing.title for drawing in all_other(run, colours(run, []))] == ["train/POLICY/special"]
+
+
+def test_other_metrics_of_agents_share_a_chart_and_say_what_they_are(
+    run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]
+) -> None:
+    metrics = {f"{place}/malformed": 0.5 for place in ("rollout/tool", "rollout/plan", "eval/plan", "rollout/both")}
+    lines(run_dir / "metrics.jsonl", [row | metrics | {"rollout/tasks": 2, "rollout/tool/moves": 3} for row in rows])
+    run = RunReader(run_dir)
+    charts = {drawing.title: drawing for drawing in all_other(run, colours(run, []))}
+    assert list(charts) == [
+        *("eval/AGENT/malformed", "rollout/both/malformed", "rollout/AGENT/malformed"),
+        *("rollout/tasks", "rollout/AGENT/moves", "train/POLICY/special"),
+    ]
+    assert [mark.name for mark in charts["rollout/AGENT/malformed"].marks] == ["plan", "tool"]
+    assert charts["rollout/AGENT/malformed"].note == "Messages that the world cannot read, as a share."
+    assert charts["rollout/AGENT/moves"].note.startswith("A number of the world's own")
+    assert (charts["rollout/tasks"].note, charts["train/POLICY/special"].note) == ("In all, over this iteration.", "")
 
 
 def test_all_curves_have_one_axis(run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]) -> None:
