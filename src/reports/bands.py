@@ -10,7 +10,7 @@ from statistics import fmean
 from ..evaluation.statistics import ANY, SHARE, t_interval
 from ..runs.run import RunReader
 from .charts import Chart, ChartDrawing, Series, draw
-from .curves import DIAGNOSTICS, PER_POLICY, SHARES, agents_of, policies_of
+from .curves import DIAGNOSTICS, EXPLAINED, PER_POLICY, SHARES, agents_of, policies_of
 from .grouping import Setting
 from .values import numeric
 
@@ -70,7 +70,10 @@ def metric_curves(settings: Sequence[Setting]) -> list[ChartDrawing]:
         ("rollout/turns", "Turns per episode, in training", False),
         ("eval/turns", "Turns per episode, on validation tasks", False),
         *((f"rollout/{agent}/reward", f"{agent}: reward per message, in training", False) for agent in agents),
-        *((f"rollout/{agent}/tokens_per_message", f"{agent}: tokens per message", False) for agent in agents),
+        *(
+            (f"rollout/{agent}/tokens_per_message", f"{agent}: tokens per message, in training", False)
+            for agent in agents
+        ),
         *(
             (f"diagnostics/{agent}/{key}", f"{agent}: {uncapitalised(title)}", key != "entropy_nats")
             for key, title in DIAGNOSTICS.items()
@@ -85,10 +88,15 @@ def metric_curves(settings: Sequence[Setting]) -> list[ChartDrawing]:
     ]
     end = max((row["iteration"] for run in runs for row in run.rows), default=0)
     drawings = (
-        draw(Chart(title, _lines(settings, key, iterations, share), share=share, x_end=end))
+        draw(Chart(title, _lines(settings, key, iterations, share), _sentence(title), share, x_end=end))
         for key, title, share in charts
     )
     return [drawing for drawing in drawings if drawing]
+
+
+def _sentence(title: str) -> str:
+    words = title.rpartition(": ")[2]
+    return EXPLAINED.get(words[0].upper() + words[1:], "")
 
 
 def uncapitalised(title: str) -> str:

@@ -40,6 +40,7 @@ DIAGNOSTICS = {
     "truncated": "Messages cut off",
 }
 EXPLAINED = {
+    "Best of K, in training": "Of the best of K candidates at every turn: not the team's own success.",
     "Turns per episode": "Few turns, where an episode ends once its task is solved.",
     "Reward per message, in training": "What a message earns on its own copy of the world, all candidates counted.",
     "Reward per message, on validation tasks": "The same for episodes that are played once, on held-out tasks.",
@@ -164,8 +165,11 @@ def per_agent_and_policy(run: RunReader, palette: Mapping[str, int]) -> list[Cha
 
 def _to_the_end(run: RunReader, charts: Iterable[Chart]) -> Iterator[Chart]:
     """``charts`` with one x axis, also where a metric was measured in the first iterations alone, and explained."""
-    end = max((row["iteration"] for row in run.rows), default=0)
-    return (replace(chart, x_end=end, note=EXPLAINED[chart.title.rpartition(": ")[2]]) for chart in charts)
+    return (replace(chart, x_end=_end(run), note=EXPLAINED[chart.title.rpartition(": ")[2]]) for chart in charts)
+
+
+def _end(run: RunReader) -> int:
+    return max((row["iteration"] for row in run.rows), default=0)
 
 
 def _diagnostic(run: RunReader, key: str, agents: Iterable[str], palette: Mapping[str, int]) -> Chart:
@@ -213,7 +217,7 @@ def all_other(run: RunReader, palette: Mapping[str, int]) -> list[ChartDrawing]:
         if not CHARTED.fullmatch(title):
             line = Series(owner, _points(run, key), palette[owner]) if known else Series(key, _points(run, key))
             groups.setdefault(title, []).append(line)
-    charts = (Chart(title, lines, _sentence(title)) for title, lines in groups.items())
+    charts = (Chart(title, lines, _sentence(title), x_end=_end(run)) for title, lines in groups.items())
     return [drawing for drawing in map(draw, charts) if drawing]
 
 
