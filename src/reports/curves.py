@@ -115,10 +115,10 @@ def learning_curve(run: RunReader) -> ChartDrawing | None:
     """Success on validation tasks with its interval, on test tasks before and after, and success in training."""
     validation = _points(run, "eval/success")
     bands = [(x, *span) for x, value in run.values("eval/success_ci95") if (span := interval(value))]
-    before, tested = run.summary.get("validation_before/success"), score_of(run, "eval_before")
-    if numeric(before):
-        validation, span = [(0, before), *validation], interval(run.summary.get("validation_before/success_ci95"))
-        bands = [(0, *span), *bands] if span else bands
+    before, tested = score_of(run, "validation_before"), score_of(run, "eval_before")
+    if before:
+        validation = [(0, before.success), *validation]
+        bands = [(0, *before.interval), *bands] if before.interval else bands
     best = _points(run, "rollout/best_of_k_success")
     sampled = _points(run, "rollout/success")
     series = [Series("best of K, training", best, PALETTE, "dashed")] if best else []

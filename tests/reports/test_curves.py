@@ -28,13 +28,19 @@ def test_the_learning_curve_ends_with_the_tests(run_dir: Path) -> None:
     assert drawing.note.startswith("Best of K: ")
 
 
-def test_a_validation_before_training_is_a_part_of_its_line(run_dir: Path) -> None:
+def test_a_validation_before_training_is_a_part_of_its_line(
+    run_dir: Path, lines: Callable[..., None], episode: Callable[..., dict[str, Any]]
+) -> None:
     summary = json.loads((run_dir / "summary.json").read_text())
     summary |= {"validation_before/success": 0.125, "validation_before/success_ci95": [0.0, 0.25]}
     (run_dir / "summary.json").write_text(json.dumps(summary))
     drawing = learning_curve(RunReader(run_dir))
     assert drawing is not None and "" not in [mark.name for mark in drawing.marks]
     assert "validation: 12.5 % (0.0 % to 25.0 %)" in drawing.hits[0].tip
+    (run_dir / "summary.json").unlink()  # of a run that goes on
+    lines(run_dir / "episodes" / "validation_00000.jsonl", [episode("a", True), episode("b", False)])
+    drawing = learning_curve(RunReader(run_dir, tolerant=True))
+    assert drawing is not None and "validation: 50.0 % (9.5 % to 90.5 %)" in drawing.hits[0].tip
 
 
 def test_the_learning_curve_without_a_summary_ends_where_the_test_was_played(run_dir: Path) -> None:
