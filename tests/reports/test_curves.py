@@ -62,10 +62,10 @@ def test_one_chart_per_kind_of_metric_that_the_run_has(run_dir: Path) -> None:
     assert titles == [
         "Turns per episode",
         "Reward per message, in training",
-        "Generated tokens per second",
-        "Seconds per iteration",
         "Loss",
         "Gradient norm, before clipping",
+        "Generated tokens per second",
+        "Seconds per iteration",
     ]
     assert time_keys(run) == [("time/rollout_s", "rollout"), ("time/update_s", "update")]
     assert [drawing.title for drawing in all_other(run, colours(run, []))] == ["train/POLICY/special"]
@@ -98,7 +98,7 @@ def test_other_metrics_of_agents_share_a_chart_and_say_what_they_are(
     assert [mark.name for mark in charts["rollout/AGENT/malformed"].marks] == ["plan", "tool"]
     assert charts["rollout/AGENT/malformed"].note == "Messages that the world cannot read, as a share."
     assert charts["rollout/AGENT/moves"].note.startswith("A number of the world's own")
-    assert (charts["rollout/tasks"].note, charts["train/POLICY/special"].note) == ("In all, over this iteration.", "")
+    assert (charts["rollout/tasks"].note, charts["train/POLICY/special"].note) == ("In this iteration.", "")
 
 
 def test_all_curves_have_one_axis(run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]) -> None:
