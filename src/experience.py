@@ -127,6 +127,8 @@ class Completion:
     """One per token, where weights were loaded between two of them; empty: all are of ``version``."""
     scripted: bool = False
     """Whether no model generated it: it is the message of a demonstrator, or of nobody."""
+    waited: float | None = field(default=None, compare=False)
+    """Seconds in the engine's queue before the prompt was read; None where the engine does not tell."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "text", whole_characters(self.text))

@@ -127,7 +127,10 @@ def gather(folders: Sequence[Path]) -> RunsPage:
     count = sum(len(setting.runs) for setting in settings)
     asked = [*(one.question for one in shown), *(overview.question for overview in sweeps.values())]
     questions = dict.fromkeys(filter(None, asked))
-    title, plots = ", ".join(names) or f"{count} runs", [plot for one in shown for plot in one.plots.items()]
+    title, plots = (
+        ", ".join(names) or f"{count} run{'s' if count != 1 else ''}",
+        [plot for one in shown for plot in one.plots.items()],
+    )
     problems += [*left_out, *problems_of(settings)]
     return RunsPage(title, settings, " ".join(questions), tables, problems, plots)
 

@@ -23,7 +23,8 @@ from threading import Lock
 from typing import Any
 
 from ..errors import visible
-from ..runs.files import CHECKPOINTS, CONFIG, EPISODES, EVALUATIONS, LOCK, METRICS, SUMMARY, RunDirectoryError
+from ..runs.bounded import UnreadableError, read_text
+from ..runs.files import CHECKPOINTS, CONFIG, EPISODES, EVALUATIONS, LOCK, METRICS, PHASE, SUMMARY, RunDirectoryError
 from ..runs.index import find_runs
 from ..runs.lock import is_held
 from .main import loading
@@ -34,7 +35,8 @@ POLICY = "default-src 'none'; frame-src 'self'; style-src 'unsafe-inline'; conne
 SHELL = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>troupe watch</title>
 <style>html,body{{margin:0;height:100%;color-scheme:light dark;font:14px system-ui}}
-body{{display:flex;flex-direction:column}}p{{margin:0;padding:.4rem 1rem}}iframe{{flex:1;border:0;width:100%}}</style>
+body{{display:flex;flex-direction:column;background:light-dark(#f6f5f2,#15171a)}}
+p{{margin:0;padding:.4rem 1rem}}iframe{{flex:1;border:0;width:100%}}</style>
 <p role="status" id="now">reading ...</p><iframe id="page" title="report" src="report"></iframe>
 <script nonce="{nonce}">
 let seen = "";
@@ -83,8 +85,8 @@ class WatchServer(ThreadingHTTPServer):
                 stamp = f"{_changed(path)} {is_held(path / LOCK)}"  # one that was killed writes nothing
                 if self._read.get(path, ("", ""))[0] != stamp:
                     self._read[path] = (stamp, _progress(path))
-        read = [self._read[path] for path in paths]
-        return {"stamp": ", ".join(stamp for stamp, _ in read), "text": "; ".join(text for _, text in read)}
+        read = [(*self._read[path], _phase(path)) for path in paths]
+        return {"stamp": ", ".join(each[0] for each in read), "text": "; ".join(each[1] + each[2] for each in read)}
 
     def report(self) -> str:
         """The page.  It is made anew for another stamp, and takes at most a tenth of the time."""
@@ -154,6 +156,14 @@ def _progress(path: Path) -> str:
     written = time.strftime("%H:%M:%S", time.localtime(_changed(path) / 1e9))
     name = f"{run.config.get('name', path.name)}, seed {run.config.get('seed', '?')}"
     return f"{name}: {run.state}, iteration {len(run.rows)} of {planned}, written {written}"
+
+
+def _phase(path: Path) -> str:
+    """What a run does now, which it writes more often than it has to be read anew."""
+    try:
+        return f", now {read_text(path, PHASE)[:80]}" if is_held(path / LOCK) else ""
+    except (OSError, UnreadableError):
+        return ""
 
 
 def _page(folders: Sequence[Path]) -> str:

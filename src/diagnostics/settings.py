@@ -81,6 +81,3 @@ class DiagnosticsSettings:
 
     def __post_init__(self) -> None:
         check_fields(self, "diagnostics.")
-
-
-DEFAULT_DIAGNOSTICS = DiagnosticsSettings()

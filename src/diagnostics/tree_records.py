@@ -69,7 +69,7 @@ def tree_record(
             place
             | {"reach": reach[index], "prompt": prompt_text(tokenizer, node), "prompt_tokens": len(node.prompt_ids)}
             | ({"cut": True} if node.cut else {})
-            | ({"seconds": round(node.seconds, 4)} if node.seconds is not None else {})
+            | _times(node)
             | ({"value": node.value} if node.value is not None else {})
             | images.key("picture", tree.pictures.before.get(index))
             | {"candidates": [_candidate(tree, index, c, tokenizer, images) for c in range(len(node.candidates))]}
@@ -89,6 +89,12 @@ def tree_record(
         "edges": [_edge(edge) for edge in episode.edges],
         "pictures": images.pictures,
     } | ({"problem": tree.pictures.problem} if tree.pictures.problem else {})
+
+
+def _times(node: Node) -> dict[str, float]:
+    waited = node.candidates[0].completion.waited if node.candidates else None
+    times = {"seconds": node.seconds, "waited": waited}
+    return {name: round(value, 4) for name, value in times.items() if value is not None}
 
 
 def _candidate(

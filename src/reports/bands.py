@@ -10,7 +10,7 @@ from statistics import fmean
 from ..evaluation.statistics import ANY, SHARE, t_interval
 from ..runs.run import RunReader
 from .charts import Chart, ChartDrawing, Series, draw
-from .curves import DIAGNOSTICS, PER_POLICY, SHARES, agents_of, policies_of
+from .curves import agents_of, of_each, policies_of, sentence
 from .grouping import Setting
 from .values import numeric
 
@@ -69,23 +69,16 @@ def metric_curves(settings: Sequence[Setting]) -> list[ChartDrawing]:
         ("rollout/success", "Success in training", True),
         ("rollout/turns", "Turns per episode, in training", False),
         ("eval/turns", "Turns per episode, on validation tasks", False),
-        *((f"rollout/{agent}/reward", f"{agent}: reward per message, in training", False) for agent in agents),
-        *((f"rollout/{agent}/tokens_per_message", f"{agent}: tokens per message", False) for agent in agents),
         *(
-            (f"diagnostics/{agent}/{key}", f"{agent}: {uncapitalised(title)}", key != "entropy_nats")
-            for key, title in DIAGNOSTICS.items()
-            for agent in agents
-        ),
-        *(
-            (f"train/{policy}/{key}", f"{policy}: {uncapitalised(title)}", key in SHARES)
-            for key, title in PER_POLICY.items()
-            for policy in policies
+            (form.replace("{}", name), f"{name}: {uncapitalised(title)}", share)
+            for form, title, share, names in of_each(agents, policies)
+            for name in names
         ),
         ("rollout/tokens_per_s", "Generated tokens per second", False),
     ]
     end = max((row["iteration"] for run in runs for row in run.rows), default=0)
     drawings = (
-        draw(Chart(title, _lines(settings, key, iterations, share), share=share, x_end=end))
+        draw(Chart(title, _lines(settings, key, iterations, share), sentence(title), share, x_end=end))
         for key, title, share in charts
     )
     return [drawing for drawing in drawings if drawing]

@@ -13,6 +13,11 @@ from .values import episodes_of, interval, numeric, score_of
 PALETTE = 6  # the page's colours for agents and policies; 0 is for success
 GREY = 7
 REWARD = re.compile(r"rollout/(.+)/reward")
+PER_AGENT = {
+    "rollout/{}/reward": "Reward per message, in training",
+    "eval/{}/reward": "Reward per message, on validation tasks",
+    "rollout/{}/tokens_per_message": "Tokens per message, in training",
+}
 PER_POLICY = {
     "loss": "Loss",
     "grad_norm": "Gradient norm, before clipping",
@@ -40,32 +45,55 @@ DIAGNOSTICS = {
     "truncated": "Messages cut off",
 }
 EXPLAINED = {
+    "Best of K": "Of the best of K candidates at every turn: not the team's own success.",
     "Turns per episode": "Few turns, where an episode ends once its task is solved.",
     "Reward per message, in training": "What a message earns on its own copy of the world, all candidates counted.",
-    "Reward per message, on validation tasks": "The same for episodes that are played once, on held-out tasks.",
-    "Tokens per message, in training": "Messages at the limit of their length are cut off.",
+    "Reward per message, on validation": "The same for episodes that are played once, on held-out tasks.",
+    "Tokens per message|Messages cut off|truncated_ratio": "Messages at the limit of their length are cut off.",
     "Generated tokens per second": "Of all engines together, over the time of the rollout.",
-    "Seconds per iteration": "Where an iteration's time goes; parts that run side by side add up to more.",
-    "Loss": "Its value says little: advantages sum to zero. Look at success.",
+    "Seconds per iteration|update_s": "Where an iteration's time goes; parts that run side by side add up to more.",
+    "Loss$": "Its value says little: advantages sum to zero. Look at success.",
     "Gradient norm, before clipping": "A jump announces an update that may harm.",
     "Clipped tokens": "Tokens that learn no more, since the policy has moved far enough.",
-    "KL to the update's start, nats": "How far one update moves the policy, per token.",
-    "KL to the behaviour policy, nats": "How far the learner is from the policy that sampled the messages, per token.",
+    "KL to the update's start": "How far one update moves the policy, per token.",
+    "KL to the behaviour policy": "How far the learner is from the policy that sampled the messages, per token.",
     "Groups with an advantage": "Only these teach: in the others all candidates earned the same.",
     "Learning rate": "As its schedule has it.",
-    "KL of the engine from the learner, nats": "Near zero, where both compute with the same weights.",
-    "Effective sample size of the importance ratios, over their number": "Near 100 %, where samples fit the learner.",
-    "Importance ratios truncated or masked": "Tokens that engine and learner judge very differently.",
-    "Entropy per sampled token, nats": "Near zero, a policy always says the same, and explores no more.",
+    "KL of the engine from the learner": "Near zero, where both compute with the same weights.",
+    "Effective sample size": "Near 100 %, where samples fit the learner.",
+    "Importance ratios truncated": "Tokens that engine and learner judge very differently.",
+    "Entropy per sampled token": "Near zero, a policy always says the same, and explores no more.",
     "Groups without any difference": "Their candidates earned the same, so that nothing is learnt from them.",
-    "Pairs of candidates that earned differently": "How often two candidates of a prompt can be told apart.",
-    "Messages whose replacement changes the outcome": "Near zero, the team does not depend on this agent.",
-    "Share of the gradient of a shared policy": "How much of an update comes from this agent's messages.",
-    "Weight in a shared policy's loss, beyond the share of the messages": "Above zero, it weighs more than others.",
-    "Messages cut off": "They reached the limit of their length.",
+    "Pairs of candidates": "How often two candidates of a prompt can be told apart.",
+    "Messages whose replacement": "Near zero, the team does not depend on this agent.",
+    "Share of the gradient": "How much of an update comes from this agent's messages.",
+    "Weight in a shared policy's loss": "Above zero, it weighs more than others.",
+    "advantage_p|tokens_(p|max)": "A quantile over the agent's messages.",
+    "influence_pairs|probe_|watched_": "Of tasks that are played once more: nothing is learnt from them.",
+    "malformed": "Messages that the world cannot read, as a share.",
+    "/prompts": "Expected number of prompts: in a full tree each counts with its probability.",
+    "reward_mean|reward_std": "Of the mixed reward per message, over all candidates.",
+    "trees_bytes": "Size of the training trees that were kept.",
+    "lost_episodes": "Episodes that a fault ended: they count in no other metric.",
+    "states_tv": "How far the states of training are from those of evaluation: 0 the same, 1 none in common.",
+    "faults/oom_": "How often a batch was halved for lack of memory.",
+    "^faults/": "Failures of this kind; nothing was learnt from what failed.",
+    "cut_prompts": "Prompts that were shortened to the context, as a share.",
+    "retokenised_prompts": "Prompts with an earlier message in other tokens than were sampled, as a share.",
+    "judge_errors": "Errors of judges per message.",
+    "(local|outcome)_reward": "This part of the reward, per message.",
+    "rounding_nats": "How far log-probabilities differ by rounding alone, in this dtype.",
+    "staleness": "Versions of the policy between a message and the update that learns from it.",
+    "/(messages|samples|optimizer_steps|tasks|completions|episodes|env_steps|(prompt_)?tokens)$": "In this iteration.",
+    "^remote/": "Of the server that speaks for this policy, in this iteration.",
+    "^(rollout|eval)/AGENT/": "A number of the world's own, its mean per message.",
 }
-"""A sentence below each chart, by its title."""
-DIAGNOSTICS_OF_A_TURN = re.compile(r"diagnostics/.+/turn\d+/.+")
+"""A sentence below each chart: that of the first pattern in its title."""
+CHARTED = re.compile(
+    r"iteration|time/.+|mismatch/.+|diagnostics/.+/turn\d+/.+|eval/(success|turns)|(rollout|eval)/AGENT/reward|"
+    r"rollout/(turns|best_of_k_success|success|tokens_per_s|AGENT/tokens_per_message)|"
+    rf"train/POLICY/({'|'.join(PER_POLICY)})|diagnostics/AGENT/({'|'.join(DIAGNOSTICS)})"
+)
 MISMATCH_KEY = re.compile(r"mismatch/(.+)/(turn\d+)/(.+)")
 BEST_OF_K = "Best of K: in training the best of K candidates is chosen at every turn. It is not the team's own success."
 
@@ -81,10 +109,10 @@ def learning_curve(run: RunReader) -> ChartDrawing | None:
     """Success on validation tasks with its interval, on test tasks before and after, and success in training."""
     validation = _points(run, "eval/success")
     bands = [(x, *span) for x, value in run.values("eval/success_ci95") if (span := interval(value))]
-    before, tested = run.summary.get("validation_before/success"), score_of(run, "eval_before")
-    if numeric(before):
-        validation, span = [(0, before), *validation], interval(run.summary.get("validation_before/success_ci95"))
-        bands = [(0, *span), *bands] if span else bands
+    before, tested = score_of(run, "validation_before"), score_of(run, "eval_before")
+    if before:
+        validation = [(0, before.success), *validation]
+        bands = [(0, *before.interval), *bands] if before.interval else bands
     best = _points(run, "rollout/best_of_k_success")
     sampled = _points(run, "rollout/success")
     series = [Series("best of K, training", best, PALETTE, "dashed")] if best else []
@@ -104,27 +132,25 @@ def learning_curve(run: RunReader) -> ChartDrawing | None:
     )
 
 
+def of_each(agents: Iterable[str], policies: Iterable[str]) -> Iterator[tuple[str, str, bool, Iterable[str]]]:
+    """(Key with {} for a name, title, whether it is a share, names) of what agents and policies have a chart of."""
+    yield from ((form, title, False, agents) for form, title in PER_AGENT.items())
+    yield from ((f"diagnostics/{{}}/{key}", title, key != "entropy_nats", agents) for key, title in DIAGNOSTICS.items())
+    yield from ((f"train/{{}}/{key}", title, key in SHARES, policies) for key, title in PER_POLICY.items())
+
+
 def per_agent_and_policy(run: RunReader, palette: Mapping[str, int]) -> list[ChartDrawing]:
-    """Turns, rewards, speed and time, then the update's statistics of every policy."""
+    """Turns, what each agent earns and says, the update's statistics of every policy, then speed and time."""
     agents = [name for name in palette if name in agents_of(run)]
     series = [Series("training", _points(run, "rollout/turns"), style="faint")]
     series.append(Series("validation", _points(run, "eval/turns")))
     charts = [Chart("Turns per episode", series)]
-    rewards = [Series(a, _points(run, f"rollout/{a}/reward"), palette[a]) for a in agents]
-    charts.append(Chart("Reward per message, in training", rewards))
-    validation = [Series(a, _points(run, f"eval/{a}/reward"), palette[a]) for a in agents]
-    charts.append(Chart("Reward per message, on validation tasks", validation))
-    lengths = [Series(a, _points(run, f"rollout/{a}/tokens_per_message"), palette[a]) for a in agents]
-    charts.append(Chart("Tokens per message, in training", lengths))
-    charts.append(_diagnostic(run, "entropy_nats", agents, palette))
+    for form, title, share, names in of_each(agents, policies_of(run)):
+        noise = ROUNDING_NATS if "behaviour_kl" in form else 0
+        charts.append(Chart(title, _lines(run, form, names, palette), share=share, noise=noise))
     charts.append(Chart("Generated tokens per second", [Series("rollout", _points(run, "rollout/tokens_per_s"))]))
     times = [Series(name, _points(run, key), time_colour(index)) for index, (key, name) in enumerate(time_keys(run))]
     charts.append(Chart("Seconds per iteration", times))
-    for key, title in PER_POLICY.items():
-        lines = [Series(policy, _points(run, f"train/{policy}/{key}"), palette[policy]) for policy in policies_of(run)]
-        noise = ROUNDING_NATS if key == "behaviour_kl_nats" else 0
-        charts.append(Chart(title, lines, share=key in SHARES, noise=noise))
-    charts += [_diagnostic(run, key, agents, palette) for key in DIAGNOSTICS if key != "entropy_nats"]
     charts += [chart for agent in agents for chart in _mismatch(run, agent)]
     return [drawing for drawing in map(draw, _to_the_end(run, charts)) if drawing]
 
@@ -132,25 +158,26 @@ def per_agent_and_policy(run: RunReader, palette: Mapping[str, int]) -> list[Cha
 def _to_the_end(run: RunReader, charts: Iterable[Chart]) -> Iterator[Chart]:
     """``charts`` with one x axis, also where a metric was measured in the first iterations alone, and explained."""
     end = max((row["iteration"] for row in run.rows), default=0)
-    return (replace(chart, x_end=end, note=EXPLAINED[chart.title.rpartition(": ")[2]]) for chart in charts)
+    return (replace(chart, x_end=end, note=sentence(chart.title)) for chart in charts)
 
 
-def _diagnostic(run: RunReader, key: str, agents: Iterable[str], palette: Mapping[str, int]) -> Chart:
-    """One line per agent."""
-    lines = [Series(agent, _points(run, f"diagnostics/{agent}/{key}"), palette[agent]) for agent in agents]
-    return Chart(DIAGNOSTICS[key], lines, share=key != "entropy_nats")
+def sentence(title: str) -> str:
+    """What the chart of this title says; "" for numbers of others."""
+    return next((text for pattern, text in EXPLAINED.items() if re.search(pattern, title, re.IGNORECASE)), "")
+
+
+def _lines(run: RunReader, form: str, names: Iterable[str], palette: Mapping[str, int]) -> list[Series]:
+    """One line for each of ``names``, which ``form`` makes a key."""
+    return [Series(name, _points(run, form.replace("{}", name)), palette[name]) for name in names]
 
 
 def _mismatch(run: RunReader, agent: str) -> Iterator[Chart]:
     """How much the log-probabilities of engine and learner differed, one line per turn."""
     matches = [match for key in _keys(run) if (match := MISMATCH_KEY.fullmatch(key)) and match[1] == agent]
     turns = sorted({match[2] for match in matches}, key=lambda turn: int(turn.removeprefix("turn")))
+    palette = {turn: 1 + index % PALETTE for index, turn in enumerate(turns)}
     for name, title in MISMATCH.items():
-        lines = [
-            Series(turn, _points(run, f"mismatch/{agent}/{turn}/{name}"), 1 + index % PALETTE)
-            for index, turn in enumerate(turns)
-        ]
-        in_nats = name == "k3_nats"
+        lines, in_nats = _lines(run, f"mismatch/{agent}/{{}}/{name}", turns, palette), name == "k3_nats"
         yield Chart(f"{agent}: {title}", lines, share=not in_nats, noise=ROUNDING_NATS if in_nats else 0)
 
 
@@ -165,26 +192,23 @@ def time_colour(index: int) -> int:
     return PALETTE - index % PALETTE
 
 
-def all_other(run: RunReader) -> list[ChartDrawing]:
-    """Every metric that no other chart shows, one chart per key; times, mismatch statistics and the diagnostics of
-    single turns are left out.
+def all_other(run: RunReader, palette: Mapping[str, int]) -> list[ChartDrawing]:
+    """Every metric that no other chart shows, one chart for all agents or policies; times, mismatch statistics and the
+    diagnostics of single turns are left out.
     """
-    charted = {
-        "iteration",
-        "rollout/turns",
-        "rollout/best_of_k_success",
-        "rollout/success",
-        "rollout/tokens_per_s",
-        "eval/success",
-        "eval/turns",
-    }
-    charted |= {f"{prefix}/{agent}/reward" for agent in agents_of(run) for prefix in ("rollout", "eval")}
-    charted |= {f"rollout/{agent}/tokens_per_message" for agent in agents_of(run)}
-    charted |= {f"train/{policy}/{key}" for policy in policies_of(run) for key in PER_POLICY}
-    charted |= {f"diagnostics/{agent}/{key}" for agent in agents_of(run) for key in DIAGNOSTICS}
-    charted |= set(filter(DIAGNOSTICS_OF_A_TURN.fullmatch, _keys(run)))
-    rest = [key for key in sorted(_keys(run)) if key not in charted and not key.startswith(("time/", "mismatch/"))]
-    return [drawing for key in rest if (drawing := draw(Chart(key, [Series(key, _points(run, key))])))]
+    agents, policies = agents_of(run), policies_of(run)
+    groups: dict[str, list[Series]] = {}
+    for key in sorted(_keys(run)):
+        room, _, rest = key.partition("/")
+        owner, _, name = rest.rpartition("/")
+        whose = "POLICY" if room in ("train", "remote") else "AGENT"
+        known = owner in (policies if whose == "POLICY" else agents)
+        title = f"{room}/{whose}/{name}" if known else key
+        if not CHARTED.fullmatch(title):
+            line = Series(owner, _points(run, key), palette[owner]) if known else Series(key, _points(run, key))
+            groups.setdefault(title, []).append(line)
+    charts = (Chart(title, lines) for title, lines in groups.items())
+    return [drawing for drawing in map(draw, _to_the_end(run, charts)) if drawing]
 
 
 def agents_of(run: RunReader) -> list[str]:

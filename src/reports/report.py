@@ -80,7 +80,7 @@ def render(run: RunReader, problems: list[str]) -> str:
         evaluations=evaluations,
         charts=[chart for chart in charts if not chart.flat],
         flat=[chart for chart in charts if chart.flat],
-        more=all_other(run),
+        more=all_other(run, palette),
         palette=palette,
         tasks=tasks,
         kinds={kind: text for kind, text in KINDS.items() if any(task.kind == kind for task in tasks)},

@@ -44,7 +44,7 @@ class Score:
 
 
 def score_of(run: RunReader, key: str) -> Score | None:
-    """Of ``eval_before``, ``eval`` or ``eval_best``; None where neither file has it."""
+    """Of ``eval_before``, ``eval``, ``eval_best`` or ``validation_before``; None where neither file has it."""
     success, span = run.summary.get(f"{key}/success"), interval(run.summary.get(f"{key}/success_ci95"))
     if numeric(success):
         count = run.summary.get(f"{key}/episodes")
@@ -59,9 +59,9 @@ def score_of(run: RunReader, key: str) -> Score | None:
 
 
 def episodes_of(run: RunReader, key: str) -> EpisodeFile | None:
-    """The episodes of ``eval_before``, ``eval`` or ``eval_best``."""
-    if key == "eval_best":
-        return run.episode_files.get("test_best")
+    """The episodes of ``eval_before``, ``eval``, ``eval_best`` or ``validation_before``."""
+    if name := {"eval_best": "test_best", "validation_before": "validation_00000"}.get(key):
+        return run.episode_files.get(name)
     files = [file for file in run.episode_files.values() if file.split == "test" and file.iteration is not None]
     chosen = [file for file in files if (file.iteration == 0) == (key == "eval_before")]
     return chosen[-1] if chosen else None

@@ -27,6 +27,7 @@ from .files import (
     SECONDS,
     SUMMARY,
     SWAPPED,
+    TIMES,
     VERSIONS,
     RunDirectoryError,
 )
@@ -140,10 +141,10 @@ class RunDirectory:
         the bytes written.
         """
         name = f"train_{iteration:05d}"
-        seconds = [json.dumps({"seconds": [node.get("seconds") for node in row["nodes"]]}) + "\n" for row in rows]
+        times = [{key: [node.get(key) for node in row["nodes"]] for key in TIMES} for row in rows]
         (self.path / SECONDS).mkdir(exist_ok=True)
-        write_atomic(self.path / SECONDS / f"{name}.jsonl", "".join(seconds))
-        untimed = [[{key: node[key] for key in node if key != "seconds"} for node in row["nodes"]] for row in rows]
+        write_atomic(self.path / SECONDS / f"{name}.jsonl", "".join(json.dumps(each) + "\n" for each in times))
+        untimed = [[{key: node[key] for key in node if key not in TIMES} for node in row["nodes"]] for row in rows]
         self.episodes(name, [{**row, "nodes": nodes} for row, nodes in zip(rows, untimed, strict=True)])
         thin(self.path, most_bytes)
         return (self.path / EPISODES / f"{name}.jsonl").stat().st_size

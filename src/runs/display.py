@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import wraps
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar
 
@@ -23,6 +24,7 @@ from rich.text import Text
 from ..errors import visible
 from ..experience import Episode
 from .faults import Observers
+from .files import PHASE
 from .samples import SampleMessage, evaluated_messages, one_line, sampled_messages
 
 BARS = "▁▂▃▄▅▆▇█"
@@ -104,9 +106,9 @@ class Phase:
 class Display:
     """Shows progress of ``iterations`` iterations; use as a context.
 
-    The loop says which phase begins, and reports every episode and every row of metrics.  ``verbose`` prints a line and
-    a whole sample episode per phase, on a terminal too.  ``clock`` gives seconds.  Whatever fails here, the run goes
-    on: ``observers`` say so.
+    The loop says which phase begins, and reports every episode and every row of metrics.  The run's ``folder``, where
+    it is given, has the present phase in a file.  ``verbose`` prints a line and a whole sample episode per phase, on a
+    terminal too.  ``clock`` gives seconds.  Whatever fails here, the run goes on: ``observers`` say so.
     """
 
     def __init__(
@@ -115,12 +117,14 @@ class Display:
         iterations: int,
         console: Console | None = None,
         *,
+        folder: Path | None = None,
         verbose: bool = False,
         observers: Observers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.console, self.observers = console or Terminal(), observers or Observers()
         self.title, self.iterations, self.verbose, self._clock = title, iterations, verbose, clock
+        self._file = folder and folder / PHASE
         self._success: dict[str, list[float]] = {}
         self._train: list[float] = []
         self._chosen = True
@@ -153,6 +157,8 @@ class Display:
         self._end_phase()
         if self._live:
             self._live.stop()
+        if self._file:
+            self._file.unlink(missing_ok=True)
 
     # ---- reports of the loop ----------------------------------------------------------------------------------------
 
@@ -173,6 +179,8 @@ class Display:
         if name == "rollout" and self._began is None:
             self._began = now
         self._phase = Phase(name, episodes, detail, now)
+        if self._file:
+            self._file.write_text(self._phase.title)
 
     @observing
     def rollout_episode(self, episode: Episode) -> None:

@@ -17,9 +17,12 @@ SWAPPED = "swapped.json"
 SEALED = "sealed.json"
 REPORT = "report.html"
 LOCK = "lock"
+PHASE = "phase"
 EPISODES = "episodes"
 SECONDS = "tree_seconds"
 """Of each prompt of the training trees: apart from them, which do not depend on time."""
+TIMES = ("seconds", "waited")
+"""Keys of a node that are there, and not in its tree."""
 CHECKPOINTS = "checkpoints"
 EVALUATIONS = "evaluations"
 

@@ -282,19 +282,19 @@ class RunReader:
         """Sentences about what is missing, damaged or left out; :class:`.episodes.EpisodeFile` has those of its own."""
         if not self.tolerant:
             return RunReader(self.path, tolerant=True).problems
-        problems = []
+        problems, young = list[str](), self.state == "running"  # it has not written all yet
         for name in (CONFIG, VERSIONS, SUMMARY):
             if not (self.path / name).exists():
-                problems.append(f"{name} is missing.")
+                problems += [] if young and name == SUMMARY else [f"{name} is missing."]
             elif damage := read_object(self.path, name)[1]:
                 problems.append(damage)
         if self.config and self.lacking:
             problems.append(f"{CONFIG} has no {', '.join(self.lacking)}: it is cut or damaged.")
-        if not (self.path / METRICS).exists():
+        if not young and not (self.path / METRICS).exists():
             problems.append(f"{METRICS} is missing.")
         problems += self._rows[1]
         if not self.episode_files:
-            problems.append(f"{EPISODES}/ holds no episodes.")
+            problems += [] if young else [f"{EPISODES}/ holds no episodes."]
         elif absent := self._absent():
             more = f" and {len(absent) - 8} more" if len(absent) > 8 else ""
             problems.append(f"{EPISODES}/ lacks {', '.join(absent[:8])}{more}.")

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..experience import LARGEST_VOCABULARY
 from .episodes import has_types
-from .files import EPISODES, SECONDS, RunDirectoryError, briefly, read_lines
+from .files import EPISODES, SECONDS, TIMES, RunDirectoryError, briefly, read_lines
 
 TREE_FORMAT = 1
 """The version of a line's schema that this code writes, its key ``tree_format``."""
@@ -40,25 +40,25 @@ class TreeFile:
     def _content(self) -> tuple[list[dict[str, Any]], list[str]]:
         name = f"{EPISODES}/{self.path.name}"
         lines, problems = read_lines(self.path.parents[1], name)
-        trees, seconds = [], self._seconds()
+        trees, times = [], self._times()
         for number, tree in lines:
             if (version := tree.get("tree_format")) != TREE_FORMAT:
                 problems.append(f"{name}, line {number}, has tree_format {version!r}, not {TREE_FORMAT}; left out.")
             elif problem := tree_problem(tree):
                 problems.append(f"{name}, line {number}, is not a tree ({problem}) and is left out.")
             else:
-                for node, value in zip(tree["nodes"], seconds.get(number, []), strict=False):
-                    if isinstance(value, int | float):
-                        node["seconds"] = value
+                for key, values in times.get(number, {}).items():
+                    for node, value in zip(tree["nodes"], values, strict=False):
+                        node |= {key: value} if isinstance(value, int | float) else {}
                 trees.append(tree)
         if not lines and not problems:
             problems.append(f"{name} is empty.")
         return trees, briefly(problems)
 
-    def _seconds(self) -> dict[int, list[Any]]:
-        """Of each line's nodes; older runs have none."""
+    def _times(self) -> dict[int, dict[str, list[Any]]]:
+        """Of each line's nodes, by key; older runs have none."""
         lines, _ = read_lines(self.path.parents[1], f"{SECONDS}/{self.path.name}")
-        return {number: row["seconds"] for number, row in lines if isinstance(row.get("seconds"), list)}
+        return {number: {key: row[key] for key in TIMES if isinstance(row.get(key), list)} for number, row in lines}
 
     @property
     def trees(self) -> list[dict[str, Any]]:

@@ -97,7 +97,8 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             directory = ranks.agreed(lambda: _directory(path, ranks, resolved))
             refused.callback(directory.release)
         console = None if ranks.first else Console(quiet=True)
-        display = Display(run.name, parts.settings.iterations, console, verbose=run.verbose, observers=observers)
+        title, folder = (run.name, parts.settings.iterations), path if ranks.first else None
+        display = Display(*title, console, folder=folder, verbose=run.verbose, observers=observers)
         callbacks = Callbacks(ranks.agreed(lambda: build_callbacks(run.callbacks)), ranks)
         output = RunOutput(directory, loggers, display, callbacks)
         loop = TrainLoop(

@@ -42,8 +42,8 @@ KINDS = (
 """What Troupe's and torch's classes in a configuration are.  None of them runs what its arguments say."""
 
 ROOMS = (
-    *("troupe.algorithms", "troupe.envs", "troupe.models.pools.strategies", "troupe.rollout", "troupe.runs.loggers"),
-    *("troupe.runs.callbacks", "troupe.sandbox", "torch.optim"),
+    *("troupe.algorithms", "troupe.envs", "troupe.models.learning.train_config", "troupe.models.pools.strategies"),
+    *("troupe.rollout", "troupe.runs.loggers", "troupe.runs.callbacks", "troupe.sandbox", "torch.optim"),
 )
 """Where these classes are: the modules that are imported to look at one."""
 

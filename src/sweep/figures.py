@@ -26,6 +26,8 @@ KINDS = ("svg", "pdf")
 PUBLISHED = "the paper's, other models and tasks"
 WIDTH, GAP = 9.0, 0.75
 """Of all charts, in inches; between two panels."""
+PAPER = 4.5
+"""In a PDF, so that on a paper's page letters are nearly as large as those of its footnotes."""
 STYLE: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "troupe", "font.size": 9, "axes.spines.top": False}
 STYLE |= {"axes.spines.right": False, "axes.titlesize": 9, "axes.titlelocation": "left", "axes.titleweight": "bold"}
 
@@ -39,6 +41,8 @@ def write_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[st
                 (folder / f"{name}.{kind}").unlink(missing_ok=True)
         else:
             write_atomic(folder / f"{name}.svg", svg(figure))
+            if name != "cross_play":  # whose panels have no room to give
+                figure.set_figwidth(PAPER)
             with mpl.rc_context(STYLE):
                 figure.savefig(folder / f"{name}.pdf", bbox_inches="tight")
     return [f"{name}.{kind}" for name, figure in figures.items() if figure is not None for kind in KINDS]

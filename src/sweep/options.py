@@ -22,7 +22,6 @@ from .sweep_file import Overrides, SweepFile, parse_overrides, refusal
 COMMON = ("runs", "rerun_stale", "dry_run", "finished")
 KEYS = {"sweep": ("sweep", "launcher", "sealed", *COMMON), "reproduce": ("table", "scale", "seeds", "jobs", *COMMON)}
 """The keys of each command itself; all others configure the runs."""
-KEYS_OF_SWEEP = KEYS["sweep"]
 Settings = Mapping[str, Sequence[str]]
 """The overrides of each setting, by its name."""
 GIB = {"laptop": 1.5, "smollm2": 5.0, "paper": 64.0}

@@ -61,7 +61,7 @@ SEEDS = {"same": "of the same seed", "others": "of each other seed", "all": "of 
 """Of a team's partners, in words."""
 
 
-MEANT = "Success on held-out tasks: mean over seeds [95 % interval over seeds and tasks]."
+MEANT = "Success on {}held-out tasks: mean over seeds [95 % interval over seeds and tasks]."
 """What a LaTeX table shows."""
 NO_CHARTS = "There are no charts: matplotlib is missing (pip install -c constraints.txt '.[charts]').\n"
 
@@ -85,7 +85,8 @@ def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
     files = {"table.md": page, "summary.jsonl": summary.text(), "runs.csv": csv_text(rows)}
     settings = aggregate(rows)
     files |= {"settings.csv": csv_text(settings), "verdicts.csv": csv_text(judge(summary.claims, rows))}
-    caption = f"{summary.question or summary.name} {MEANT}"
+    tasks = sorted({str(row["after_episodes"]) for row in rows if row.get("after_episodes")})
+    caption = f"{summary.question or summary.name} {MEANT.format(' or '.join(tasks) + ' ' if tasks else '')}"
     files |= {"table.tex": latex(settings_cells(settings), caption, summary.name, COSTS)}
     files |= {"curves.tex": _figure_tex(summary) if "curves.pdf" in charts else ""}
     _write_or_remove(folder, files)
@@ -104,7 +105,7 @@ def write_results(results: TableResults, folder: Path) -> str:
     page = table_page(results, *names) + ("" if has_charts() else f"\n{NO_CHARTS}")
     files = {"table.md": page, "summary.jsonl": results.text(), "table.csv": csv_text(_flat(results.estimates()))}
     files |= {"verdicts.csv": csv_text(results.verdicts()), "cross_play.csv": csv_text(csv_rows(results))}
-    caption = f"{results.table.title}: {seeds_of(results)}, scale {results.scale}. {MEANT}"
+    caption = f"{results.table.title}: {seeds_of(results)}, scale {results.scale}. {MEANT.format('')}"
     files |= {"table.tex": latex(estimates_cells(results.estimates()), caption, results.table.name, ("section",))}
     _write_or_remove(folder, files)
     return page

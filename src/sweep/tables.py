@@ -72,17 +72,21 @@ COSTS = ("turns", "completions", "tokens", "env steps", "wall s")
 """Columns of what runs took."""
 
 
+FITTING = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%" + "\n"
+"""Before what is made narrower where it is wider than a line."""
+
+
 def latex(cells: Cells, caption: str, label: str, without: Sequence[str] = ()) -> str:
-    """A LaTeX table for a paper with ``\\usepackage{booktabs}``, without the columns ``without`` and those that are
-    empty throughout; each interval stands behind its mean, small."""
+    """A LaTeX table for a paper with ``\\usepackage{booktabs,graphicx}``, no wider than a line, without the columns
+    ``without`` and those that are empty throughout; each interval stands behind its mean, small."""
     heads, lines = without_empty(*cells)
     shown = [i for i, head in enumerate(heads) if head not in without]
     heads, lines = [heads[i] for i in shown], [[line[i] for i in shown] for line in lines]
     rows = ["{}" + " & ".join(_tex(cell) for cell in line) + r" \\" for line in (heads, *lines)]
     body = "\n".join([r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"])
     return (
-        f"\\begin{{table}}\n\\centering\n{_caption(caption)}\\label{{tab:{label}}}\n"
-        f"\\begin{{tabular}}{{{'l' * len(heads)}}}\n{body}\n\\end{{tabular}}\n\\end{{table}}\n"
+        f"\\begin{{table}}\n\\centering\n{_caption(caption)}\\label{{tab:{label}}}\n{FITTING}"
+        f"\\begin{{tabular}}{{{'l' * len(heads)}}}\n{body}\n\\end{{tabular}}}}\n\\end{{table}}\n"
     )
 
 

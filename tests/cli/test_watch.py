@@ -13,6 +13,7 @@ import pytest
 
 from troupe.cli.main import main as troupe
 from troupe.cli.watch import WatchServer, watched
+from troupe.runs.lock import Lock
 
 
 @contextmanager
@@ -53,6 +54,20 @@ def test_the_page_is_that_of_the_report_and_changes_with_the_run(run_dir: Path) 
             stream.write(json.dumps(last | {"iteration": last["iteration"] + 1}) + "\n")
         after = json.loads(asked(server, f"/{server.token}/state")[1])
         assert after["stamp"] != before["stamp"] and f"iteration {len(rows) + 1} of" in after["text"]
+
+
+def test_a_run_says_its_phase_while_it_trains(run_dir: Path) -> None:
+    (run_dir / "phase").write_text("evaluation (before training)")  # of one that was killed
+    with serving(run_dir) as server:
+        assert "now" not in server.state()["text"]
+        with Lock(run_dir / "lock", "the run"):
+            stamp = server.state()["stamp"]
+            assert server.state()["text"].endswith(", now evaluation (before training)")
+            (run_dir / "phase").write_text("update")
+            assert (server.state()["stamp"], server.state()["text"][-12:]) == (stamp, ", now update")
+            (run_dir / "phase").unlink()
+            (run_dir / "phase").mkdir()
+            assert "now" not in server.state()["text"]
 
 
 def test_nobody_else_reads_it(run_dir: Path) -> None:

@@ -40,7 +40,7 @@ async def test_a_whole_record(play: Play, words: PreTrainedTokenizerFast) -> Non
     AtGrpo()([episode])
     said = episode.nodes[0].candidates[0].completion
     versions = [said.version] + [said.version + 1] * (len(said.token_ids) - 1)
-    episode.nodes[0].candidates[0].completion = replace(said, versions=tuple(versions))
+    episode.nodes[0].candidates[0].completion = replace(said, versions=tuple(versions), waited=0.125)
     scores = {c: tuple(v - 0.5 for v in c.completion.logprobs) for _, c in episode.candidates()}
     tree = TrainingTree(
         episode, True, await pictures(Game(), episode.task, episode), scores, scores, baselines(AtGrpo(), [episode])
@@ -62,6 +62,7 @@ async def test_a_whole_record(play: Play, words: PreTrainedTokenizerFast) -> Non
             assert (line["value"] - line["baseline"]) / line["scale"] == pytest.approx(candidate.advantage)
             assert line["advantage"] == candidate.advantage and line["continued"] == candidate.continued
             assert line["next"]["done"] in (True, False)
+    assert [node.get("waited") for node in record["nodes"]][:2] == [0.125, None]
     episode.nodes[0].seconds = None  # of a program that was not timed
     assert "seconds" not in tree_record(tree, 5, {"tool": "p", "plan": "p"}, {"p": words})["nodes"][0]
     first, second = record["nodes"][0]["candidates"]

@@ -28,13 +28,19 @@ def test_the_learning_curve_ends_with_the_tests(run_dir: Path) -> None:
     assert drawing.note.startswith("Best of K: ")
 
 
-def test_a_validation_before_training_is_a_part_of_its_line(run_dir: Path) -> None:
+def test_a_validation_before_training_is_a_part_of_its_line(
+    run_dir: Path, lines: Callable[..., None], episode: Callable[..., dict[str, Any]]
+) -> None:
     summary = json.loads((run_dir / "summary.json").read_text())
     summary |= {"validation_before/success": 0.125, "validation_before/success_ci95": [0.0, 0.25]}
     (run_dir / "summary.json").write_text(json.dumps(summary))
     drawing = learning_curve(RunReader(run_dir))
     assert drawing is not None and "" not in [mark.name for mark in drawing.marks]
     assert "validation: 12.5 % (0.0 % to 25.0 %)" in drawing.hits[0].tip
+    (run_dir / "summary.json").unlink()  # of a run that goes on
+    lines(run_dir / "episodes" / "validation_00000.jsonl", [episode("a", True), episode("b", False)])
+    drawing = learning_curve(RunReader(run_dir, tolerant=True))
+    assert drawing is not None and "validation: 50.0 % (9.5 % to 90.5 %)" in drawing.hits[0].tip
 
 
 def test_the_learning_curve_without_a_summary_ends_where_the_test_was_played(run_dir: Path) -> None:
@@ -56,13 +62,13 @@ def test_one_chart_per_kind_of_metric_that_the_run_has(run_dir: Path) -> None:
     assert titles == [
         "Turns per episode",
         "Reward per message, in training",
-        "Generated tokens per second",
-        "Seconds per iteration",
         "Loss",
         "Gradient norm, before clipping",
+        "Generated tokens per second",
+        "Seconds per iteration",
     ]
     assert time_keys(run) == [("time/rollout_s", "rollout"), ("time/update_s", "update")]
-    assert [drawing.title for drawing in all_other(run)] == ["train/both/special"]
+    assert [drawing.title for drawing in all_other(run, colours(run, []))] == ["train/POLICY/special"]
 
 
 def test_diagnostics_have_one_line_per_agent(
@@ -75,7 +81,24 @@ def test_diagnostics_have_one_line_per_agent(
     drawing = charts["Entropy per sampled token, nats"]
     assert drawing.flat
     assert [mark.name for mark in drawing.marks] == ["tool", "plan"]
-    assert [drawing.title for drawing in all_other(run)] == ["train/both/special"]
+    assert [drawing.title for drawing in all_other(run, colours(run, []))] == ["train/POLICY/special"]
+
+
+def test_other_metrics_of_agents_share_a_chart_and_say_what_they_are(
+    run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]
+) -> None:
+    metrics = {f"{place}/malformed": 0.5 for place in ("rollout/tool", "rollout/plan", "eval/plan", "rollout/both")}
+    lines(run_dir / "metrics.jsonl", [row | metrics | {"rollout/tasks": 2, "rollout/tool/moves": 3} for row in rows])
+    run = RunReader(run_dir)
+    charts = {drawing.title: drawing for drawing in all_other(run, colours(run, []))}
+    assert list(charts) == [
+        *("eval/AGENT/malformed", "rollout/both/malformed", "rollout/AGENT/malformed"),
+        *("rollout/tasks", "rollout/AGENT/moves", "train/POLICY/special"),
+    ]
+    assert [mark.name for mark in charts["rollout/AGENT/malformed"].marks] == ["plan", "tool"]
+    assert charts["rollout/AGENT/malformed"].note == "Messages that the world cannot read, as a share."
+    assert charts["rollout/AGENT/moves"].note.startswith("A number of the world's own")
+    assert (charts["rollout/tasks"].note, charts["train/POLICY/special"].note) == ("In this iteration.", "")
 
 
 def test_all_curves_have_one_axis(run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]) -> None:

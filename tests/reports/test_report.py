@@ -78,7 +78,7 @@ def test_a_whole_report(run_dir: Path) -> None:
     titles = parsed.texts["h2"]
     for title in ("Success on held-out tasks", "Turns per episode", "Reward per message, in training", "Loss"):
         assert title in titles
-    assert "train/both/special" in titles and "Learning rate" not in titles  # what a run has, and only that
+    assert "train/POLICY/special" in titles and "Learning rate" not in titles  # what a run has, and only that
     assert [link["data-kind"] for link in parsed.all("a")] == [
         "newly_solved",
         "newly_solved",

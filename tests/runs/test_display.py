@@ -189,6 +189,14 @@ def panels(text: str) -> list[str]:
     return [panel for panel in text.split("╭") if "╯" in panel]
 
 
+def test_the_run_directory_has_the_phase_until_the_run_ends(tmp_path: Path) -> None:
+    with Display("x", 4, Console(file=io.StringIO()), folder=tmp_path) as display:
+        for name, detail in (("rollout", ""), ("evaluation", "after iteration 1")):
+            display.phase(name, 1, detail)
+            assert (tmp_path / "phase").read_text() == (f"{name} ({detail})" if detail else name)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_the_panel_shows_the_phase_and_a_sample_message() -> None:
     file = io.StringIO()
     played(file, terminal=True, seconds=1000.0)

@@ -9,6 +9,7 @@ import pytest
 from troupe.runs.directory import RunDirectory
 from troupe.runs.files import RunDirectoryError
 from troupe.runs.fingerprint import evaluation_keys, training_hash
+from troupe.runs.lock import Lock
 from troupe.runs.run import RunReader
 
 
@@ -62,7 +63,7 @@ def test_the_writer_and_the_reader_agree(tmp_path: Path) -> None:
     directory.metrics({"iteration": 1, "rollout/turns": 2.0})
     directory.episodes("test_00000", [{"task_id": "a", "success": True, "turns": 0, "messages": []}])
     run = RunReader(directory.path)
-    assert run.problems == ["summary.json is missing."] and run.status is None
+    assert run.problems == [] and run.status is None
     directory.summary({"status": "interrupted"})
     run = RunReader(directory.path)
     run.check_format()
@@ -118,6 +119,10 @@ def test_a_run_without_episodes_says_so(run_dir: Path) -> None:
     for file in (run_dir / "episodes").iterdir():
         file.unlink()
     assert RunReader(run_dir).problems == ["episodes/ holds no episodes."]
+    (run_dir / "summary.json").unlink()
+    with Lock(run_dir / "lock", "the run"):  # one that has just begun lacks nothing
+        assert RunReader(run_dir).problems == []
+    assert RunReader(run_dir).problems == ["summary.json is missing.", "episodes/ holds no episodes."]
 
 
 def test_a_cut_configuration_is_named(run_dir: Path) -> None:

@@ -92,7 +92,7 @@ def test_seconds_are_apart_from_the_trees_and_read_with_them(
 ) -> None:
     directory = RunDirectory(tmp_path / "run", "seed: 0\n")
     timed, untimed = tree("a", 0), tree("b", 0)
-    timed["nodes"][0]["seconds"] = 0.25
+    timed["nodes"][0] |= {"seconds": 0.25, "waited": 0.125}
     directory.trees(0, [untimed, timed], 10**6)
     written = (directory.path / "episodes" / "train_00000.jsonl").read_text()
     directory.trees(
@@ -101,5 +101,6 @@ def test_seconds_are_apart_from_the_trees_and_read_with_them(
     assert (directory.path / "episodes" / "train_00000.jsonl").read_text() == written
     read = tree_files(directory.path)[0].trees
     assert [each["nodes"][0].get("seconds") for each in read] == [None, 4.5]
+    assert [each["nodes"][0].get("waited") for each in read] == [None, 0.125]
     (directory.path / "tree_seconds" / "train_00000.jsonl").write_text('{"seconds": 7}\n{"seconds": ["x"]}\n')
     assert [each["nodes"][0].get("seconds") for each in tree_files(directory.path)[0].trees] == [None, None]

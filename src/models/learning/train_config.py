@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 
 from ...algorithms.objectives import Objective
 from ...experience import TokenBatch
@@ -16,6 +17,29 @@ MakeOptimizer = Callable[..., torch.optim.Optimizer]
 """Takes parameters."""
 
 MakeScheduler = Callable[[torch.optim.Optimizer], LRScheduler]
+
+
+class WarmupCosine(LambdaLR):
+    """transformers' ``get_cosine_with_min_lr_schedule_with_warmup_lr_rate``, whose module takes two seconds to import:
+    a plan makes the schedule, too.  The learning rate rises evenly from ``warmup_lr_rate`` of it, then falls along a
+    cosine, and stays at ``min_lr_rate`` of it.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        num_warmup_steps: int,
+        num_training_steps: int,
+        min_lr_rate: float,
+        warmup_lr_rate: float,
+    ) -> None:
+        def share(step: int) -> float:
+            if step < num_warmup_steps:
+                return warmup_lr_rate + (1 - warmup_lr_rate) * step / max(1, num_warmup_steps - 1)
+            progress = (step - num_warmup_steps + 1) / max(1, num_training_steps - num_warmup_steps)
+            return min_lr_rate + (1 - min_lr_rate) * (1 + math.cos(math.pi * min(1, progress))) / 2
+
+        super().__init__(optimizer, share)
 
 
 @dataclass(frozen=True, kw_only=True)

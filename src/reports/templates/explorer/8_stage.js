@@ -151,7 +151,7 @@ class Stage {
       el("div", { class: "seen" },
         drawPicture(tree.pictures?.[node.picture], "The world before the message"),
         el("details", { class: "prompt", open: node.prompt.length < 1200 || (list.words() && holds(node.prompt, list.words())) },
-          el("summary", {}, tree.tree_format ? "Prompt" : "Observation", el("small", {}, `${tree.tree_format ? " as the model read it" : ""}${node.prompt_tokens ? `, ${count(node.prompt_tokens, "token")}` : ""}${node.cut ? ", cut to the context" : ""}${finite(node.seconds) ? `, answered in ${node.seconds.toPrecision(2)} s` : ""}`)),
+          el("summary", {}, tree.tree_format ? "Prompt" : "Observation", el("small", {}, `${tree.tree_format ? " as the model read it" : ""}${node.prompt_tokens ? `, ${count(node.prompt_tokens, "token")}` : ""}${node.cut ? ", cut to the context" : ""}${finite(node.seconds) ? `, answered in ${node.seconds.toPrecision(2)} s${finite(node.waited) ? `: ${Math.min(node.waited, node.seconds).toPrecision(2)} s in the queue, then generated` : ""}` : ""}`)),
           el("pre", {}, marked(node.prompt || "(not known as text)", list.words())))),
       this.mode === "words" ? el("p", { class: "note legend-line" }, `Each message beside that of ${this.before.place}, in the same turn: `, el("span", { class: "spoken" }, el("ins", {}, "new"), " ", el("del", {}, "gone"))) :
       this.mode === "plain" ? null : el("p", { class: "note legend-line" }, MODES[this.mode].note, MODES[this.mode].signed ? el("span", { class: "ramp", "aria-hidden": "true" }, "− 0 +") : null),

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
+from time import perf_counter
 
 import torch
 from torch import Tensor
@@ -42,6 +43,9 @@ class DecodingJob:
     is_abandoned: Callable[[], bool]
     """Whether nobody waits for the completions any more: the job is dropped then."""
     completions: dict[int, Completion] = field(default_factory=dict)
+    asked: float = field(default_factory=perf_counter)
+    waited: float = 0.0
+    """Seconds from then to the reading of the prompt."""
 
     def restart(self) -> None:
         """Nothing of it was decoded."""
@@ -174,7 +178,7 @@ class Decoder:
         """
         by_prompt: dict[tuple[int, ...], list[Row]] = {}
         for job in jobs:
-            request = job.request
+            request, job.waited = job.request, perf_counter() - job.asked
             by_prompt.setdefault(request.prompt_ids, []).extend(
                 Row(job, i, uniforms(request.seed, i, request.sampling.max_tokens)) for i in range(request.n)
             )
@@ -338,7 +342,8 @@ class Decoder:
     def _completion(self, row: Row, reason: FinishReason, text: str) -> Completion:
         oldest = row.versions[0]
         versions = () if oldest == self.version else tuple(row.versions)
-        return Completion(tuple(row.tokens), tuple(row.logprobs), text, reason, self.policy, oldest, versions)
+        tokens, logprobs, waited = tuple(row.tokens), tuple(row.logprobs), row.job.waited
+        return Completion(tokens, logprobs, text, reason, self.policy, oldest, versions, waited=waited)
 
     def _remove(self, indices: Sequence[int]) -> None:
         if len(indices) == len(self.rows):

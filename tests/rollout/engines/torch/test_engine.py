@@ -30,6 +30,15 @@ async def test_max_batch_rows_is_kept(tokenizer):
         await engine.generate(request(4, n=7))
 
 
+@pytest.mark.parametrize("lockstep", [True, False])
+async def test_who_comes_after_others_has_waited_for_them(lockstep, tokenizer):
+    engine, begun = TorchEngine({"p": build()}, tokenizer, max_batch_rows=2, lockstep=lockstep), time.perf_counter()
+    nodes = await all_of(engine, [request(4, seed=i, n=2) for i in range(3)])
+    waited = [node[0].waited for node in nodes]
+    assert 0 <= waited[0] < waited[1] < waited[2] < time.perf_counter() - begun
+    assert all(each.waited == node[0].waited for node in nodes for each in node)
+
+
 TOKEN = 2 * 2 * 2 * 8 * 4  # bytes of a token: layers, keys and values, heads, width, float32
 
 
