@@ -14,7 +14,7 @@ from .statistics import bootstrap_interval, default_ks, pass_at_k, wilson
 
 ALARMS = ("cut_prompts", "retokenised_prompts", METRIC)
 """Measures that are 0 where all is well, and then left out."""
-NOT_OF_THE_WORLD = {"turn", "step", "agent", "saw", "said", "tokens", "team", "local", *ALARMS}
+NOT_OF_THE_WORLD = {"turn", "step", "agent", "session", "saw", "said", "tokens", "team", "local", *ALARMS}
 """Keys of each message; all others are what its world measures."""
 
 
