@@ -205,6 +205,11 @@ class PolicyClient:
         assert not isinstance(self.tokenizer, ChatCodec)
         return TextTokens(self.tokenizer)
 
+    @property
+    def unscored(self) -> bool:
+        """Whether its tokens have no log-probabilities: a server's, which says none."""
+        return isinstance(self.tokenizer, ChatCodec)
+
     @cached_property
     def _speller(self) -> Tokenizer | None:
         """A copy of the tokenizer, which another thread may use meanwhile; None of a server's."""
