@@ -24,6 +24,8 @@ def summarise(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     which it does, and where there are any the shares of prompts that were cut, and that have an earlier completion in
     other tokens than were sampled, and the errors of judges per message.
 
+    Of tasks with a role also the mean return of the team, of all and by role.
+
     All of it is over the episodes that were not lost; ``lost_episodes`` counts the others.
     """
     return _success(results) | _averages(results)
@@ -77,6 +79,9 @@ def _averages(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     summary["lost_episodes"] = lost
     for world in sorted({result.world for result in results} - {""}):
         summary[f"success_{world}"] = fmean(result.success for result in results if result.world == world)
+    roles = sorted({result.role for result in results} - {""})
+    for name, of in [("return", roles), *((f"return_{role}", [role]) for role in roles)] if roles else ():
+        summary[name] = fmean(result.team_return for result in results if result.role in of)
     for cost in ("tokens", "prompt_tokens", "env_steps"):
         summary[cost] = sum(getattr(result, cost) for result in results)
     messages = [message for result in results for message in result.messages]
