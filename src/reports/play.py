@@ -69,7 +69,7 @@ def message_line(message: Mapping[str, Any], notes: Sequence[str] = (), indent: 
     said = visible(plain(message["said"])).replace("\n", f"\n{indent}")
     faint = (f"  ({', '.join(notes)})" if notes else "", "dim")
     session = visible(session_of(message))
-    inside = f"{'  ' * (session.count('/') + 1)}{session} " if session else ""
+    inside = f"{'  ' * min(session.count('/') + 1, 16)}{session} " if session else ""
     return Text.assemble((inside, "dim"), (f"{visible(message['agent'])}: ", "bold cyan"), said or "(nothing)", faint)
 
 
