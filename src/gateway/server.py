@@ -243,7 +243,9 @@ def _session(scope: Mapping[str, Any]) -> str:
 
 
 def _header(scope: Mapping[str, Any], name: str) -> str | None:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name.encode()), None)
+    """Of several, all: no session or episode is called so."""
+    values = [value.decode("latin-1") for key, value in scope["headers"] if key == name.encode()]
+    return ", ".join(values) if values else None
 
 
 async def _respond_start(send: Send, kind: bytes, *headers: tuple[bytes, bytes]) -> None:
