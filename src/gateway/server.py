@@ -243,7 +243,7 @@ def _session(scope: Mapping[str, Any]) -> str:
 
 
 def _header(scope: Mapping[str, Any], name: str) -> str | None:
-    """Of several, all: no session or episode is called so."""
+    """Of several, all, with commas between them."""
     values = [value.decode("latin-1") for key, value in scope["headers"] if key == name.encode()]
     return ", ".join(values) if values else None
 

@@ -116,7 +116,7 @@ def test_hostile_text_stays_text(run_dir: Path, episode: Build, lines: Build, ro
     assert {tag for tag, _ in parsed.elements} <= {tag for tag, _ in plain.elements} | {"aside", "rect", "text"}
     assert not [name for _, attributes in parsed.elements for name in attributes if name.startswith("on")]
     assert HOSTILE in parsed.texts["h1"][0]
-    assert "margin-left:224px" in {attributes.get("style") for _, attributes in parsed.elements}  # of a session, bounded
+    assert "margin-left:224px" in {attributes.get("style") for _, attributes in parsed.elements}  # a bounded depth
     assert parsed.texts["pre"].count(HOSTILE) == 5  # the error; said and seen by two agents
 
 
