@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,8 +11,13 @@ from omegaconf import DictConfig
 
 from troupe.cli import train
 from troupe.envs.base import TeamEnv
-from troupe.experience import Episode
+from troupe.envs.workflow import ClientForAgent, WorkflowWorld
+from troupe.experience import Episode, Sampling, Split, Task
 from troupe.loop import TrainLoop
+from troupe.models.bases.loading import load_model, load_tokenizer
+from troupe.rollout.engines.torch.engine import TorchEngine
+from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.samplers.chain import ChainSampler
 from troupe.rollout.samplers.forest import ForestSampler
 from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
@@ -144,3 +150,30 @@ def test_samplers_that_fork_need_a_pure_program(sampler: Callable[[], Sampler]) 
     with pytest.raises(ValueError, match=r"^algorithm\.sampler: .* with env\.pure=true"):
         sampler().check(through_the_gateway(pure=False, history=False))
     sampler().check(through_the_gateway(pure=True, history=False))
+
+
+async def test_of_a_chat_of_200_calls_the_model_reads_what_is_new() -> None:
+    """The tokens of each prompt that it reads, in a chat that grows by two messages per call."""
+    tokenizer, model, read = load_tokenizer("laptop_signalling"), load_model("laptop_signalling").eval(), [0]
+    model.config.max_position_embeddings = 2048
+    engine = TorchEngine({"p": model}, tokenizer, lockstep=False, prefix_cache_gib=0.1)
+
+    async def talk(task: Task, client_for_agent: ClientForAgent) -> float:
+        client, messages = client_for_agent("ann"), [{"role": "system", "content": "sender signalling"}]
+        for _ in range(200):
+            messages.append({"role": "user", "content": "colours red blue before none guess none"})
+            messages.append(await client.chat(messages))
+            read.append(engine._decoders["p"].forwarded["prompt"])
+        return 1.0
+
+    def tasks(split: Split, count: int, seed: int) -> list[Task]:
+        return [Task("chat", split, {})]
+
+    world = WorkflowWorld(workflow=talk, tasks=tasks, agents=["ann"], horizon=200)
+    client = PolicyClient("p", engine, tokenizer, 2048, Sampling(max_tokens=4))
+    ((episode,),) = await ChainSampler(k=1).collect(world, tasks("train", 1, 0), {"ann": client}, seed=0)
+    prompts = [len(node.prompt_ids) for node in episode.nodes]
+    assert episode.failure is None and len(prompts) == 200 and sum(prompts) > 100_000
+    assert max(after - before for before, after in pairwise(read)) <= 16 and read[-1] < 1.2 * prompts[-1]
+    await world.close()
+    await engine.close()

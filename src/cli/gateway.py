@@ -27,7 +27,7 @@ from ..evaluation.assignment import ScriptedPolicy
 from ..evaluation.episodes import PolicyActor
 from ..experience import Completion
 from ..gateway.guard import RefusedError
-from ..gateway.protocol import ChatReply, ChatRequest, Draft
+from ..gateway.protocol import ChatReply, ChatRequest, Draft, check_scored
 from ..gateway.server import Server, guarded
 from ..models.bases.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
@@ -103,6 +103,7 @@ class TrainedAgents:
             message = "tools: the gateway was started without tools=hermes or tools=llama"
             raise RefusedError(HTTPStatus.BAD_REQUEST, message, "invalid_value", "tools")
         client, history = self._clients[request.agent], self._history(episode)
+        check_scored(request, [request.agent] if client.unscored else [])
         number, history.calls, said = history.calls, history.calls + 1, tuple(history.completions[request.agent])
         messages = prompt(request.messages, history.sent, self._format)
         changed = unmatched(request.messages, history.sent)

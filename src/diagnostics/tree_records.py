@@ -68,6 +68,7 @@ def tree_record(
         nodes.append(
             place
             | {"reach": reach[index], "prompt": prompt_text(tokenizer, node), "prompt_tokens": len(node.prompt_ids)}
+            | ({"session": node.session} if node.session else {})
             | ({"cut": True} if node.cut else {})
             | _times(node)
             | ({"value": node.value} if node.value is not None else {})

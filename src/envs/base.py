@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Literal, Self
@@ -68,6 +68,8 @@ class TeamEnv(ABC):
     """Whether the agents that act first, and their prompts, are known without :meth:`begin`."""
     session: str = ""
     """In which of a program's sessions the agents act now, as a path: ``a/b`` is a child of ``a``."""
+    unscored: Collection[str] = ()
+    """The agents whose tokens have no log-probabilities, since another server or nobody samples them."""
     opponents: tuple[str, ...] = ()
     """The agents that play against the team: its reward is their loss."""
     tasks_are_all: bool = False
@@ -222,6 +224,14 @@ class Delegating(TeamEnv):
     @property
     def session(self) -> str:  # type: ignore[override]
         return self.world.session
+
+    @property
+    def unscored(self) -> Collection[str]:
+        return self.world.unscored
+
+    @unscored.setter
+    def unscored(self, agents: Collection[str]) -> None:
+        self.world.unscored = agents
 
     @property
     def opponents(self) -> tuple[str, ...]:  # type: ignore[override]

@@ -22,6 +22,7 @@ from ..experience import Message, Task
 from ..sandbox import Call, Job, Verdict
 from .base import Skill
 from .datasets.splits import ItemSource
+from .datasets.table import DataError
 from .math.questions import MathQuestions
 from .math.sources import Question
 from .math.world import SOLO, TOOL
@@ -35,9 +36,11 @@ def score(generator, settings, seed, answer):
     tasks = create_dataset(generator, size=1, seed=seed, **json.loads(settings))
     return float(tasks.score_answer(answer, tasks[0]))
 """
-SPLIT_SEEDS: Final = {"train": 0, "validation": 1 << 30, "test": 1 << 31}
+MOST: Final = 1 << 30
+"""The seeds of a split, at most."""
+SPLIT_SEEDS: Final = {"train": 0, "validation": MOST, "test": 2 * MOST}
 """The first seed of each split's tasks."""
-EXAMPLE_SEED: Final = 3 << 30
+EXAMPLE_SEED: Final = 3 * MOST
 """The first seed of worked examples."""
 
 
@@ -61,14 +64,19 @@ class Generator(ItemSource[Question]):
     """``count`` tasks of the generator ``name``, made with ``settings`` from the seeds that begin with the ``split``'s,
     so that no two splits have a task of one seed.  Equal tasks of other seeds are in one split only, as of any data.
 
-    Raises ``ValueError`` naming the generator, :class:`~troupe.errors.AbsentError` without the package.
+    Raises :class:`.datasets.table.DataError` naming the generator, :class:`~troupe.errors.AbsentError` without the
+    package.
     """
 
     def __init__(self, name: str, split: str, count: int, settings: Mapping[str, Any] | None = None) -> None:
-        if split not in SPLIT_SEEDS:
-            raise ValueError(f"split={split} is unknown{nearest(split, list(SPLIT_SEEDS))}")
+        if str(split) not in SPLIT_SEEDS:
+            raise ValueError(f"split={split} is unknown{nearest(str(split), list(SPLIT_SEEDS))}")
         check_whole("count", count, 1)
-        self.name, self.count, self.first, self.settings = name, count, SPLIT_SEEDS[split], dict(settings or {})
+        if count > MOST:
+            raise ValueError(f"count={count}: a split has {MOST} seeds")
+        if not isinstance(settings, Mapping | None):
+            raise ValueError(f"settings must hold keys of the generator {name}, got {settings!r}")
+        self.name, self.count, self.first, self.settings = str(name), count, SPLIT_SEEDS[split], dict(settings or {})
 
     def items(self, counts: Counter[str]) -> Iterator[Question]:
         try:
@@ -77,13 +85,13 @@ class Generator(ItemSource[Question]):
         except ImportError as error:
             raise AbsentError("env=reasoning_gym needs pip install 'troupe-rl[math,reasoning-gym]'") from error
         if self.name not in DATASETS:
-            raise ValueError(f"reasoning-gym has no generator '{self.name}'{nearest(self.name, sorted(DATASETS))}")
+            raise DataError(f"reasoning-gym has no generator '{self.name}'{nearest(self.name, sorted(DATASETS))}")
         settings = json.dumps(self.settings)
         for seed in range(self.first, self.first + self.count):
             try:
                 task = create_dataset(self.name, size=1, seed=seed, **self.settings)[0]
             except (AssertionError, TypeError, ValueError) as error:
-                raise ValueError(f"reasoning-gym's {self.name} refuses {settings}: {error}") from error
+                raise DataError(f"reasoning-gym's {self.name} refuses {settings}: {error}") from error
             question, answer = task["question"].strip(), task["answer"]
             if not isinstance(answer, str) or not answer.strip():
                 counts["without_answer"] += 1  # what its scorer wants stands elsewhere

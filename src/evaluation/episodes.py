@@ -77,6 +77,7 @@ class EpisodeResult:
     """One episode: ``tokens`` generated and ``prompt_tokens`` read for it, in ``env_steps`` steps.
 
     ``pictures`` of the world: at the start and after each turn, where it offers any.  ``world``: see :class:`Task`.
+    ``team_return`` is what the team earned, in the place ``role`` of the task (see :class:`Task`).
     ``lost``: the fault that ended it, with its message in ``failure``; it is then no result of the team's.
     """
 
@@ -89,6 +90,8 @@ class EpisodeResult:
     env_steps: int = 0
     pictures: list[Picture] = field(default_factory=list)
     world: str = ""
+    role: str = ""
+    team_return: float = 0.0
     lost: FaultKind | None = None
     failure: str = ""
 
@@ -113,6 +116,7 @@ class EpisodeResult:
             self.tokens += tokens
             self.prompt_tokens += sum(len(prompt.ids) for each in answer.completions if not each.text_only)
         self.env_steps += 1
+        self.team_return += step.transition.team_return
         self.success, self.turns = result.success, world.turn
         if world.turn > before.turn:
             self.see(world, drawings)
@@ -130,8 +134,9 @@ async def play(
     """One episode of ``task``.  ``on_step`` is called at the start and after each step, with the world and the episode
     so far.  Without ``drawings`` a world that only draws itself has no pictures.
     """
-    world = await start_env(env, task)
-    result = EpisodeResult(task.task_id, False, 0, world=task.world)
+    scored = {agent for agent, each in actors.items() if isinstance(each, PolicyActor) and not each.client.unscored}
+    world = await start_env(env, task, actors.keys() - scored)
+    result = EpisodeResult(task.task_id, False, 0, world=task.world, role=task.role)
     result.see(world, drawings)
     on_step(world, result)
     return await play_to_end(world, task, actors, seed, result, {}, on_step, drawings=drawings)

@@ -101,7 +101,7 @@ def _compare(fork: Fork, stored: StoredMessage, answer: Mapping[str, Any]) -> No
             raise ReplayError(
                 f"{DIFFERS} turn {stored.turn + 1}, agent {stored.agent}, {key}: stored {value!r}, now {now}"
             )
-        kind = {"saw": "observations", "team": "rewards", "local": "rewards"}.get(key, "")
+        kind = {"saw": "observations", "session": "sessions", "team": "rewards", "local": "rewards"}.get(key, "")
         if key not in ("turn", "agent", "said"):
             fork.checked[kind or "numbers"] = fork.checked.get(kind or "numbers", 0) + 1
 

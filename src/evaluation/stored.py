@@ -189,9 +189,9 @@ def _message(
     node, c = at
     place = tree["nodes"][node]
     candidate = place["candidates"][c]
-    answer: dict[str, Any] = {}
+    answer: dict[str, Any] = {"session": place["session"]} if "session" in place else {}
     if sum([node, c] in list(edge["members"].values()) for edge in tree["edges"]) <= 1:  # else they are means
-        answer = {**candidate.get("info", {}), "local": candidate.get("local")}
+        answer |= {**candidate.get("info", {}), "local": candidate.get("local")}
         answer |= {"team": candidate.get("team")} if asked_world else {}
     before = _tree_picture(tree, place.get("picture"))
     texts = tuple(each["text"] for each in place["candidates"])

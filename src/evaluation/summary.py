@@ -14,7 +14,7 @@ from .statistics import bootstrap_interval, default_ks, pass_at_k, wilson
 
 ALARMS = ("cut_prompts", "retokenised_prompts", METRIC)
 """Measures that are 0 where all is well, and then left out."""
-NOT_OF_THE_WORLD = {"turn", "step", "agent", "saw", "said", "tokens", "team", "local", *ALARMS}
+NOT_OF_THE_WORLD = {"turn", "step", "agent", "session", "saw", "said", "tokens", "team", "local", *ALARMS}
 """Keys of each message; all others are what its world measures."""
 
 
@@ -23,6 +23,8 @@ def summarise(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     steps, and per agent the mean reward per message, the means of what the world measures, each over the messages of
     which it does, and where there are any the shares of prompts that were cut, and that have an earlier completion in
     other tokens than were sampled, and the errors of judges per message.
+
+    Of tasks with a role also the mean return of the team, of all and by role.
 
     All of it is over the episodes that were not lost; ``lost_episodes`` counts the others.
     """
@@ -77,6 +79,9 @@ def _averages(results: Sequence[EpisodeResult]) -> dict[str, Any]:
     summary["lost_episodes"] = lost
     for world in sorted({result.world for result in results} - {""}):
         summary[f"success_{world}"] = fmean(result.success for result in results if result.world == world)
+    roles = sorted({result.role for result in results} - {""})
+    for name, of in [("return", roles), *((f"return_{role}", [role]) for role in roles)] if roles else ():
+        summary[name] = fmean(result.team_return for result in results if result.role in of)
     for cost in ("tokens", "prompt_tokens", "env_steps"):
         summary[cost] = sum(getattr(result, cost) for result in results)
     messages = [message for result in results for message in result.messages]

@@ -181,6 +181,12 @@ def check_keys(keys: Mapping[str, Any], known: Collection[str], neutral: Mapping
             raise invalid(name, f"the gateway understands only {accepted} here, got {json.dumps(value)}")
 
 
+def check_scored(request: ChatRequest, unscored: Collection[str]) -> None:
+    """Raise :class:`RefusedError` where log-probabilities of one of the agents ``unscored`` are asked for."""
+    if request.logprobs and request.agent in unscored:
+        raise invalid("logprobs", f"agent '{request.agent}' has none: its policy is remote or scripted")
+
+
 def agent_of(keys: Mapping[str, Any]) -> str:
     """The agent that is asked.  Raises :class:`RefusedError`."""
     agent = keys.get("model")

@@ -22,7 +22,18 @@ from typing import Any, Protocol, cast
 
 from .guard import App, Guard, GuardSettings, Receive, RefusedError, Send, refuse
 from .messages import MessageStream, message, read_message_request
-from .protocol import ChatReply, ChatRequest, ChatStream, Draft, Token, completion, invalid, models, read_request
+from .protocol import (
+    ChatReply,
+    ChatRequest,
+    ChatStream,
+    Draft,
+    Token,
+    check_scored,
+    completion,
+    invalid,
+    models,
+    read_request,
+)
 from .responses import ResponseStream, read_response_request, response
 
 log = logging.getLogger(__name__)
@@ -125,8 +136,8 @@ class Gateway:
             id, now = f"{form.prefix}{next(self._numbers)}", int(time.time())
             sending.stream = form.stream(request, id, now) if request.stream else None
             reply = await _unless_gone(self._episodes.answer(episode, request, sending.draft), sending, receive)
-            if reply is not None and request.logprobs and not reply.tokens:
-                raise invalid("logprobs", f"agent '{request.agent}' has none: its policy is remote or scripted")
+            if reply is not None and not reply.tokens:  # such as of a stored episode that is replayed
+                check_scored(request, [request.agent])
             if reply is not None and sending.stream is not None:
                 return await sending.end(reply)
         except RefusedError as error:
@@ -232,7 +243,9 @@ def _session(scope: Mapping[str, Any]) -> str:
 
 
 def _header(scope: Mapping[str, Any], name: str) -> str | None:
-    return next((value.decode("latin-1") for key, value in scope["headers"] if key == name.encode()), None)
+    """Of several, all, with commas between them."""
+    values = [value.decode("latin-1") for key, value in scope["headers"] if key == name.encode()]
+    return ", ".join(values) if values else None
 
 
 async def _respond_start(send: Send, kind: bytes, *headers: tuple[bytes, bytes]) -> None:

@@ -19,9 +19,11 @@ BASICS = {"turn", "step", "agent", "saw", "said", "tokens", "team", "local"}
 
 @dataclass
 class MessageView:
-    """One message: what ``agent`` saw and said, its rewards by name, and the names of its flags."""
+    """One message: what ``agent`` saw and said, its rewards by name, and the names of its flags; ``session``: of the
+    sub-agent that asked, a path."""
 
     agent: str
+    session: str
     saw: str
     said: str
     rewards: list[tuple[str, float]]
@@ -125,7 +127,14 @@ def _message_view(message: Mapping[str, Any]) -> MessageView:
     names = (("outcome", "team"), ("local", "local"))
     rewards = [(name, float(message[key])) for name, key in names if numeric(message.get(key))]
     flags = [str(key) for key, value in message.items() if key not in BASICS and value is True]
-    return MessageView(plain(message["agent"]), plain(message["saw"]), plain(message["said"]), rewards, flags)
+    texts = (plain(message["saw"]), plain(message["said"]))
+    return MessageView(plain(message["agent"]), session_of(message), *texts, rewards, flags)
+
+
+def session_of(message: Mapping[str, Any]) -> str:
+    """In which ``message`` was said, of a message or a node; "" where there is none."""
+    session = message.get("session")
+    return plain(session) if isinstance(session, str) else ""
 
 
 def plain(text: str) -> str:

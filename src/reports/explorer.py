@@ -19,7 +19,7 @@ from typing import Any
 from ..errors import CONTROLS
 from ..runs.episodes import EpisodeFile, episode_files
 from ..runs.run import RunReader
-from .episodes import BASICS, LONGEST, pictures_of, plain
+from .episodes import BASICS, LONGEST, pictures_of, plain, session_of
 from .evaluations import UNTRAINED, speakers_of, weights_of
 from .values import numeric
 
@@ -108,7 +108,7 @@ def episode_tree(episode: Mapping[str, Any]) -> dict[str, Any]:
             node = {
                 **{"id": index, "parent": first - 1 if first else None, "agent": plain(message["agent"])},
                 **{"turn": turn, "depth": depth, "prompt": plain(message["saw"])},
-                **{"candidates": [_said(message)]},
+                **{"candidates": [_said(message)], "session": session_of(message)},
             }
             nodes.append(node | ({"picture": turn} if 0 <= turn < len(drawn) else {}))
             members[message["agent"]] = [index, 0]
@@ -164,7 +164,8 @@ def _shown(tree: Mapping[str, Any]) -> dict[str, Any]:
             short = len(candidate["text"]) <= LONGEST and isinstance(tokens, list)
             shown = [str(token).translate(CONTROLS) for token in tokens] if short else []
             candidates.append({**candidate, "text": plain(candidate["text"]), "tokens": shown})
-        nodes.append({**node, "agent": plain(node["agent"]), "prompt": plain(node["prompt"]), "candidates": candidates})
+        texts = {"agent": plain(node["agent"]), "prompt": plain(node["prompt"]), "session": session_of(node)}
+        nodes.append({**node, **texts, "candidates": candidates})
     pictures = [_picture(each) or {"text": ""} for each in tree["pictures"]]
     return {**tree, "task_id": plain(tree["task_id"]), "nodes": nodes, "pictures": pictures}
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from ..errors import visible
 from ..evaluation.episodes import EpisodeResult
 from ..experience import Message
-from .episodes import plain
+from .episodes import plain, session_of
 from .values import numeric
 
 
@@ -63,12 +63,14 @@ class EpisodePrinter:
 
 def message_line(message: Mapping[str, Any], notes: Sequence[str] = (), indent: str = "") -> Text:
     """``agent: text  (notes, rewards)``, without characters that a terminal would obey; further lines after ``indent``.
-    A reward that is not known is left out."""
+    A reward that is not known is left out; a sub-agent's session, a path, is before its message, which it indents."""
     known = [(name, message.get(key)) for name, key in (("outcome", "team"), ("local", "local"))]
     notes = [*notes, *(f"{name} {value:+.2f}" for name, value in known if numeric(value))]
     said = visible(plain(message["said"])).replace("\n", f"\n{indent}")
     faint = (f"  ({', '.join(notes)})" if notes else "", "dim")
-    return Text.assemble((f"{visible(message['agent'])}: ", "bold cyan"), said or "(nothing)", faint)
+    session = visible(session_of(message))
+    inside = f"{'  ' * min(session.count('/') + 1, 16)}{session} " if session else ""
+    return Text.assemble((inside, "dim"), (f"{visible(message['agent'])}: ", "bold cyan"), said or "(nothing)", faint)
 
 
 def ending(success: bool, turns: int) -> str:

@@ -17,7 +17,7 @@ from ..runs.run import RunReader
 from .charts import number
 from .curves import GREY, all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
 from .episodes import agents, choose, first_and_last
-from .evaluations import evaluation_of
+from .evaluations import evaluation_of, pair_tables
 from .explorer import explorer
 from .page import RUN_PAGE, render_page
 from .values import Score, duration, numeric, score_of
@@ -78,6 +78,7 @@ def render(run: RunReader, problems: list[str]) -> str:
         learning=learning_curve(run),
         explored=explored if explored.count else None,
         evaluations=evaluations,
+        pairs=pair_tables(run),
         charts=[chart for chart in charts if not chart.flat],
         flat=[chart for chart in charts if chart.flat],
         more=all_other(run, palette),

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
@@ -235,7 +235,7 @@ def held(
 ) -> dict[str, PolicyClient]:
     """``clients``, of which those of ``policies`` wait until they may speak."""
     return {
-        agent: replace(client, engine=HeldEngine(client.engine, may_speak)) if client.policy in policies else client
+        agent: client.behind(HeldEngine(client.engine, may_speak)) if client.policy in policies else client
         for agent, client in clients.items()
     }
 

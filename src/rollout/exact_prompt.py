@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from ..experience import Completion, Message
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 MARK = "\ue000{}\ue001"
@@ -43,6 +44,14 @@ class TextTokens:
 
     def __call__(self, text: str) -> tuple[int, ...]:
         return self._parts(text) if self._apart else self._tokenised(text)
+
+    @cached_property
+    def speller(self) -> Tokenizer | None:
+        """A copy of the tokenizer, which another thread may use meanwhile; None of one that is not Rust's."""
+        from tokenizers import Tokenizer
+
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        return None if backend is None else Tokenizer.from_str(backend.to_str())
 
     def _parts(self, text: str) -> tuple[int, ...]:
         parts = [text] if self._split is None else self._split.split(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
@@ -205,13 +206,22 @@ class PolicyClient:
         assert not isinstance(self.tokenizer, ChatCodec)
         return TextTokens(self.tokenizer)
 
-    @cached_property
+    @property
     def _speller(self) -> Tokenizer | None:
-        """A copy of the tokenizer, which another thread may use meanwhile; None of a server's."""
-        from tokenizers import Tokenizer
+        return None if self.unscored else self._tokens.speller
 
-        backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        return None if backend is None else Tokenizer.from_str(backend.to_str())
+    def behind(self, engine: Engine) -> PolicyClient:
+        """This client with another engine, and what it knows of the tokens of texts."""
+        if not self.unscored:
+            assert self._tokens  # made once for all
+        client = copy(self)
+        object.__setattr__(client, "engine", engine)
+        return client
+
+    @property
+    def unscored(self) -> bool:
+        """Whether its tokens have no log-probabilities: a server's, which says none."""
+        return isinstance(self.tokenizer, ChatCodec)
 
     def _limit(self, messages: Sequence[Message], tools: ToolOffer | None) -> int:
         """How many characters (of a closed vocabulary: words) of each of ``messages``, but the system's, the context

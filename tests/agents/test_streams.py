@@ -134,6 +134,8 @@ def check(episodes: list[Episode], programs: Programs) -> None:
 
 @pytest.mark.agents
 async def test_programs_that_stream_break_off_ask_wrongly_or_hang() -> None:
+    import anthropic  # noqa: F401  # seconds, on a busy machine, that are not within the limit of the first program
+
     programs = Programs()
     episodes, refusals = await _played(programs, 64, 20)
     check(episodes, programs)
@@ -143,5 +145,5 @@ async def test_programs_that_stream_break_off_ask_wrongly_or_hang() -> None:
     assert refusals.pop(("ann", "invalid_value")) == 3 * 8
     assert set(refusals) <= {("ann", "disconnected")}  # the replies that were whole before the connection broke are not
     for kind in ("chat", "responses", "messages"):
-        pieces = [len(programs.heard[each.task.task_id][0]) for each in episodes if each.task.data["kind"] == kind]
-        assert max(pieces) > 2, f"{kind}: in one piece"
+        heard = [programs.heard[each.task.task_id][0] for each in episodes if each.task.data["kind"] == kind]
+        assert max(len(list(filter(None, pieces))) for pieces in heard) > 1, f"{kind}: in one piece"

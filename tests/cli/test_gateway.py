@@ -16,12 +16,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from troupe import configs
 from troupe.cli import train
-from troupe.cli.gateway import CALLS, History, gateway
+from troupe.cli.gateway import CALLS, History, TrainedAgents, gateway
 from troupe.envs.workflow.messages import identity
 from troupe.errors import ConfigError, DiskFullError
-from troupe.experience import Completion
-from troupe.gateway.protocol import ChatReply
+from troupe.experience import Completion, Sampling
+from troupe.gateway.guard import RefusedError
+from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest, Draft
 from troupe.models.bases.loading import load_tokenizer
+from troupe.rollout.chat_codec import ChatCodec
+from troupe.rollout.engines.scripted import ScriptedEngine
+from troupe.rollout.policy_client import PolicyClient
 
 KEYS: Any = OmegaConf.to_container(OmegaConf.load(Path(configs.__path__[0]) / "gateway.yaml"))
 WORDS = "colours red blue before none guess none"
@@ -164,6 +168,15 @@ def test_a_record_that_cannot_be_written_ends_the_server(
         with pytest.raises(DiskFullError, match=r"^disk full: .*writing full"):
             ended.result(timeout=60)
     assert capsys.readouterr().out.splitlines()[-1].endswith(f"({code})")
+
+
+async def test_log_probabilities_of_a_server_are_refused_before_it_is_asked() -> None:
+    engine = ScriptedEngine({}, load_tokenizer("laptop_signalling"))
+    agents = TrainedAgents({"ann": PolicyClient("p", engine, ChatCodec(), 1000, Sampling())}, 0, None)
+    request = ChatRequest("ann", (ChatMessage("user", "?"),), logprobs=True)
+    with pytest.raises(RefusedError, match="agent 'ann' has none") as refused:
+        await agents.answer("a", request, Draft())
+    assert refused.value.body["error"]["param"] == "logprobs" and not engine.requests
 
 
 def test_an_episode_without_end_takes_bounded_memory() -> None:

@@ -64,7 +64,9 @@ async def test_a_whole_record(play: Play, words: PreTrainedTokenizerFast) -> Non
             assert line["next"]["done"] in (True, False)
     assert [node.get("waited") for node in record["nodes"]][:2] == [0.125, None]
     episode.nodes[0].seconds = None  # of a program that was not timed
-    assert "seconds" not in tree_record(tree, 5, {"tool": "p", "plan": "p"}, {"p": words})["nodes"][0]
+    episode.nodes[0].session = "lead/one"
+    first, second = tree_record(tree, 5, {"tool": "p", "plan": "p"}, {"p": words})["nodes"][:2]
+    assert "seconds" not in first and first["session"] == "lead/one" and "session" not in second
     first, second = record["nodes"][0]["candidates"]
     assert (first["version"], first["versions"]) == (said.version, versions) and "versions" not in second
     assert record["edges"][0] == {"members": {"tool": [0, record["edges"][0]["members"]["tool"][1]]}, "child": 1}

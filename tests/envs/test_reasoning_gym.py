@@ -1,7 +1,9 @@
 """Tasks of reasoning-gym, scored by its own scorers in the sandbox."""
 
 import json
+import re
 from collections.abc import AsyncIterator
+from math import inf, nan
 from random import Random
 from typing import Any
 
@@ -114,20 +116,43 @@ def test_splits_have_no_task_in_common(sandbox: LocalSandbox) -> None:
     assert {key: item.text for key, item in again.items()} == {key: item.text for key, item in items["train"].items()}
 
 
+ANIMALS: list[Any] = [-1, "x", None, nan, inf, [], {"a": 1}, 1e300, ""]
+WRONG: list[tuple[dict[str, Any], str]] = [
+    *(({"name": name}, rf"env\.train: reasoning-gym has no generator '{re.escape(str(name))}'")
+      for name in ("leg_countin", "", None, 3, ["leg_counting"], "../x", "leg_counting ", "LEG_COUNTING", "{}")),
+    *(({"split": split}, rf"split={re.escape(str(split))} is unknown.* Known: train")
+      for split in ("tests", "", None, 3, ["train"])),
+    *(({"count": count}, "count must be a whole number") for count in (0, -1, 1.5, "3", None, True, nan)),
+    ({"count": 1 << 31}, "count=2147483648: a split has 1073741824 seeds"),
+    *(({"settings": settings}, "settings must hold keys of the generator") for settings in ("abc", [1], 3)),
+    *(({"settings": {"min_animals": value}}, r"env\.train: reasoning-gym's leg_counting refuses .*min_animals")
+      for value in ANIMALS),
+    *(({"settings": {key: 3}}, rf"env\.train: reasoning-gym's leg_counting refuses .*{key}")
+      for key in ("legs", "seed", "size", "self", 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settings", "message"), WRONG, ids=range(len(WRONG)))
+def test_thirty_hostile_settings_of_a_generator_are_named(
+    sandbox: LocalSandbox, settings: dict[str, Any], message: str
+) -> None:
+    assert len(WRONG) >= 30
+    with pytest.raises(ValueError, match=message):
+        made = Generator(**{"name": "leg_counting", "split": "train", "count": 3, **settings})
+        world(sandbox, train=[made]).tasks("train", 1, 0)
+
+
 @pytest.mark.parametrize(
-    ("name", "settings", "message"),
+    ("settings", "message"),
     [
-        ("leg_countin", {}, "has no generator 'leg_countin'; did you mean leg_counting"),
-        ("leg_counting", {"min_animals": -1}, "leg_counting refuses"),
-        ("leg_counting", {"legs": 3}, "leg_counting refuses .*legs"),
+        *(({"examples": value}, r"env\.examples") for value in (-1, 1.5, "2", None, True)),
+        *(({"test": value}, r"env\.test must be a list of data sets") for value in (None, "x", 3, [3], {"a": 1})),
+        ({"team": "trio"}, "env.team=trio is unknown"),
     ],
 )
-def test_a_generator_that_there_is_not_is_named(
-    sandbox: LocalSandbox, name: str, settings: dict[str, Any], message: str
-) -> None:
-    env = world(sandbox, train=[Generator(name, "train", 3, settings)])
+def test_hostile_settings_of_the_world_are_named(sandbox: LocalSandbox, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        env.tasks("train", 1, 0)
+        world(sandbox, **settings).tasks("test", 1, 0)
 
 
 async def test_a_sandbox_without_the_package_is_named() -> None:

@@ -196,6 +196,12 @@ async def test_a_session_that_is_no_path_is_refused(session: str | bytes) -> Non
     assert episodes.counts == {"e ann invalid_value": 1} and len(caller.text) < 500
 
 
+async def test_two_sessions_at_once_are_refused() -> None:
+    episodes, caller = Episodes(_hello), Caller(headers=[(b"x-troupe-session", b"a"), (b"x-troupe-session", b"b")])
+    await caller.ask(episodes)
+    assert json.loads(caller.text)["error"]["param"] == "x-troupe-session" and not episodes.sessions
+
+
 async def test_a_refusal_of_who_answers_is_passed_on() -> None:
     async def play(draft: Draft) -> ChatReply:
         raise invalid("messages", "too long")

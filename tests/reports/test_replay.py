@@ -15,9 +15,11 @@ def test_continuations_stand_beside_each_other() -> None:
     new = ShownContinuation(ESCAPE, [said | {"said": ESCAPE}, said | {"turn": 2, "said": "", "forced": True}], False, 3)
     shown = io.StringIO()
     console = Console(file=shown, width=100, highlight=False)
-    show_replay(console, ["head", ESCAPE], [said | {"turn": 0}], [stored, new])
+    asked = {"turn": 0, "session": f"lead/{ESCAPE}"}
+    show_replay(console, ["head", ESCAPE], [said | {"turn": 0}, said | asked], [stored, new])
     text = shown.getvalue()
     assert "\x1b" not in text and "\x00" not in text and "[bold]" in text
+    assert "turn 1     lead/␛[31m[bold]red␀ tool: L" in text  # below its parent, two blanks per name
     lines = [line.split() for line in text.splitlines()]
     assert ["turn", "1", "tool:", "L", "(outcome", "+0.50)"] in lines
     assert next(line for line in lines if line[:1] == ["2"])[:2] == ["2", "#@"]

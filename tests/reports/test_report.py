@@ -105,7 +105,7 @@ def test_hostile_text_stays_text(run_dir: Path, episode: Build, lines: Build, ro
     plain = page(run_dir)
     hostile = episode(HOSTILE, True, said=HOSTILE, pictures=[["<b>#"]])
     for message in hostile["messages"]:
-        message |= {"agent": HOSTILE, "saw": HOSTILE, HOSTILE: True}
+        message |= {"agent": HOSTILE, "saw": HOSTILE, "session": HOSTILE + "/" * 99, HOSTILE: True}
     lines(run_dir / "episodes" / "test_00003.jsonl", [hostile])
     lines(run_dir / "metrics.jsonl", [row | {f"rollout/{HOSTILE}/reward": 1.0} for row in rows])
     (run_dir / "versions.json").write_text(json.dumps({HOSTILE: HOSTILE}))
@@ -116,6 +116,7 @@ def test_hostile_text_stays_text(run_dir: Path, episode: Build, lines: Build, ro
     assert {tag for tag, _ in parsed.elements} <= {tag for tag, _ in plain.elements} | {"aside", "rect", "text"}
     assert not [name for _, attributes in parsed.elements for name in attributes if name.startswith("on")]
     assert HOSTILE in parsed.texts["h1"][0]
+    assert "margin-left:224px" in {attributes.get("style") for _, attributes in parsed.elements}  # a bounded depth
     assert parsed.texts["pre"].count(HOSTILE) == 5  # the error; said and seen by two agents
 
 

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from troupe.experience import Candidate, Completion, Episode, Node, Task
-from troupe.rollout.ahead import Ahead, MaySpeak
+from troupe.experience import Candidate, Completion, Episode, Node, Sampling, Task
+from troupe.models.bases.loading import load_tokenizer
+from troupe.rollout.ahead import Ahead, HeldEngine, MaySpeak, held
+from troupe.rollout.engines.scripted import ScriptedEngine
+from troupe.rollout.policy_client import PolicyClient
 
 POLICIES = ("tool", "plan")
 
@@ -195,6 +198,14 @@ async def test_what_was_taken_is_left_until_it_is_learnt_from() -> None:
     assert ahead.state_dict() == {"next_batch": 1, "left": [[0, 2, 0], [0, 2, 1]]}
     ahead.learnt()
     assert ahead.state_dict() == {"next_batch": 1, "left": []}
+
+
+def test_the_clients_of_all_tasks_know_the_same_texts() -> None:
+    tokenizer = load_tokenizer("laptop_signalling")
+    client = PolicyClient("p", ScriptedEngine({}, tokenizer), tokenizer, 64, Sampling())
+    own = [held({"ann": client, "bob": client}, ["p"], passes)["ann"] for _ in range(2)]  # type: ignore[arg-type]
+    assert own[0]._tokens is own[1]._tokens is client._tokens and own[0]._speller is own[1]._speller is not None
+    assert isinstance(own[0].engine, HeldEngine) and own[0].engine is not own[1].engine
 
 
 def test_a_bound_of_0_is_refused() -> None:

@@ -170,6 +170,8 @@ def _read(
     config_key: str, split: Split, sources: Sequence[ItemSource[ItemT]], counts: Counter[str]
 ) -> dict[str, ItemT]:
     """The items of one split's sources by their key, the first of each key; of the test split all that differ."""
+    if not isinstance(sources, Sequence) or not all(isinstance(source, ItemSource) for source in sources):
+        raise DataError(f"{config_key} must be a list of data sets, got {sources!r}")
     total, left_out = 0, Counter[str]()
     items: dict[str, ItemT] = {}
     contradictory = set()

@@ -91,6 +91,15 @@ class VerifiersWorld(WorkflowWorld):
             logging.getLogger(name).setLevel(logging.WARNING)
         return await super().open()
 
+    async def close(self) -> None:
+        os.environ.pop(self._key_variable, None)
+        await super().close()
+
+    @property
+    def _key_variable(self) -> str:
+        """Of the gateway's key, which verifiers reads there alone; its programs do not get what has such a name."""
+        return f"TROUPE_{blake2b(self._service.key.encode(), digest_size=6).hexdigest()}_API_KEY"
+
     # ---- tasks -----------------------------------------------------------------------------------------------------
 
     def task_count(self, split: Split) -> int:
@@ -128,9 +137,8 @@ class VerifiersWorld(WorkflowWorld):
     async def _play(self, task: Task, client_for_agent: ClientForAgent) -> WorkflowResult:
         assert self._by_split
         client = client_for_agent(self.agents[0])  # all have one address
-        variable = f"TROUPE_{blake2b(client.api_key.encode(), digest_size=6).hexdigest()}_API_KEY"
-        os.environ[variable] = client.api_key  # which verifiers reads there alone; its programs do not get it
-        endpoint = vf.EvalClientConfig(base_url=client.base_url, api_key_var=variable)
+        os.environ[self._key_variable] = client.api_key
+        endpoint = vf.EvalClientConfig(base_url=client.base_url, api_key_var=self._key_variable)
         env = copy.copy(self._env)  # of this episode alone: its servers belong to one event loop
         context = vf.ModelContext(model=self.agents[0], client=endpoint)
         async with env.serving():

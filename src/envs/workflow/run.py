@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -14,7 +14,7 @@ from typing import Any
 
 from ...experience import Task
 from ...gateway.guard import RefusedError
-from ...gateway.protocol import ChatReply, ChatRequest, Draft, Token, read_request
+from ...gateway.protocol import ChatReply, ChatRequest, Draft, Token, check_scored, read_request
 from ..returned import finite
 from .client import AgentClient, WorkflowResult, finite_info
 from .service import Service
@@ -79,11 +79,18 @@ class WorkflowRun:
     """
 
     def __init__(
-        self, service: Service, function: Callable[..., Any], task: Task, agents: tuple[str, ...], said: Any
+        self,
+        service: Service,
+        function: Callable[..., Any],
+        task: Task,
+        agents: tuple[str, ...],
+        said: Any,
+        unscored: Collection[str] = (),
     ) -> None:
         """Begin.  Raises :class:`...errors.AbsentError` where the gateway's packages are not here."""
         self.said, self.closed = said, False
         self._service, self._function, self._task, self._agents = service, function, task, agents
+        self._unscored = unscored
         self._lock = threading.RLock()  # the garbage collector may close a run whose lock its thread holds
         self._events: deque[Event] = deque()
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
@@ -172,6 +179,7 @@ class WorkflowRun:
     async def answer(self, request: ChatRequest, draft: Draft) -> ChatReply:
         """The reply of a policy, of which ``draft`` has the begin before.  A request that is sent again after its
         connection broke is not asked again."""
+        check_scored(request, self._unscored)
         loop = asyncio.get_running_loop()
         with self._lock:
             again = (each for each in self._orphans if each.loop is loop and each.request.key == request.key)

@@ -226,7 +226,7 @@ class WorkflowWorld(TeamEnv):
 
     def _start(self) -> WorkflowRun:
         assert self._task is not None
-        return WorkflowRun(self._service, self._workflow, self._task, self.agents, self._said)
+        return WorkflowRun(self._service, self._workflow, self._task, self.agents, self._said, self.unscored)
 
     async def _own_run(self) -> tuple[WorkflowRun, PendingCall]:
         """The run of this episode, and its call that waits; where a fork went on with it, another one that is played

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -84,6 +85,7 @@ async def test_its_rewards_pay_the_agent() -> None:
     assert (result.team, result.done, result.success) == (1.0, True, True)
     assert result.info["vf_right"] == 1.0 and result.info["vf_length"] == len(f"w{word}")
     assert (await played(world, "another")).team == 0.0
+    assert world._service.key not in os.environ.values()
 
 
 async def test_each_role_is_an_agent() -> None:

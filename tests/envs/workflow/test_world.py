@@ -5,6 +5,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import openai
@@ -17,9 +18,12 @@ from troupe.envs.workflow.service import Service
 from troupe.envs.workflow.world import WorkflowFailure
 from troupe.errors import ConfigError
 from troupe.evaluation.episodes import EpisodeResult, play
+from troupe.evaluation.summary import summarise
 from troupe.experience import Split, Task
 from troupe.gateway.guard import RefusedError
 from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest, Draft
+from troupe.reports.episodes import session_of
+from troupe.reports.explorer import episode_tree
 from troupe.rollout.playing import Answer, start_env
 from troupe.rollout.samplers.task_rollout import advance
 
@@ -569,6 +573,24 @@ async def test_an_evaluation_plays_it() -> None:
     env = world(duet)
     result: EpisodeResult = await play(env, TASK, {"ann": Speaker(), "bob": Speaker()}, 0)
     assert result.success and result.turns == 2 and result.env_steps == 3
+    await env.close()
+
+
+async def test_an_evaluation_knows_who_of_the_sub_agents_asked() -> None:
+    class Speaker:
+        async def act(self, *arguments: Any) -> Any:
+            return Answer("yes")
+
+    async def delegating(task: Task, client_for_agent: ClientForAgent) -> float:
+        for session in ("", "lead", "lead/one"):
+            await say(client_for_agent, "ann", "?", extra_headers={"x-troupe-session": session} if session else {})
+        return 1.0
+
+    env = world(delegating)
+    result = await play(env, TASK, {"ann": Speaker()}, 0)
+    assert [message.get("session") for message in result.messages] == [None, "lead", "lead/one"]
+    assert summarise([result])["ann/reward"] == pytest.approx(1 / 3)
+    assert [session_of(node) for node in episode_tree(asdict(result))["nodes"]] == ["", "lead", "lead/one"]
     await env.close()
 
 

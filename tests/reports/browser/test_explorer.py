@@ -539,7 +539,7 @@ def test_hostile_text_stays_text(
     )
     for node in hostile["nodes"]:
         node["candidates"][0]["next"] = {"done": False, "success": False, "picture": 1}
-        node |= {"prompt": HOSTILE, "agent": "tool" if node["id"] else HOSTILE}
+        node |= {"prompt": HOSTILE, "agent": "tool" if node["id"] else HOSTILE, "session": HOSTILE}
     hostile["edges"][0]["members"] = {HOSTILE: [0, 1]}
     lines(run_dir / "episodes" / "train_00000.jsonl", [hostile])
     lines(run_dir / "episodes" / "test_00003.jsonl", [episode(HOSTILE, True, said=HOSTILE)])
@@ -550,6 +550,7 @@ def test_hostile_text_stays_text(
     shown = HOSTILE.replace("\x00", "␀")
     wait_for(page, f"document.querySelector('.prompt pre').textContent === {json.dumps(shown)}")
     assert page.locator(".candidate .spoken").first.evaluate("(pre) => pre.textContent") == shown
+    assert f"session {shown}" in page.locator("#stage .place").first.evaluate("(place) => place.textContent")
     assert (
         page.locator(
             "#stage img, #stage script, #stage b b, #stage a, #stage [onload], #stage [onclick], #stage [fill^=url]"

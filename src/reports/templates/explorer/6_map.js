@@ -31,7 +31,7 @@ function drawMap(tree, form, state, choose) {
         svg("rect", { x: cx - AGENT / 2, y: cy - ROW / 2, width: AGENT, height: ROW }),
         svg("circle", { ...colour, cx, cy, r: DOT, class: `dot ${colour.class}${chosen ? " chosen" : ""}` }),
         candidate.continued ? svg("circle", { class: "on", cx, cy, r: 2.5 }) : null, chosen ? svg("circle", { class: "ring", cx, cy, r: DOT + 2.5 }) : null,
-        svg("title", {}, `${node.agent}, turn ${node.turn + 1}, candidate ${c + 1}: reward ${digits(candidate.reward ?? candidate.team)}${finite(candidate.advantage) ? `, advantage ${digits(candidate.advantage, true)}` : ""}`)));
+        svg("title", {}, `${node.agent}${node.session ? `, session ${node.session}` : ""}, turn ${node.turn + 1}, candidate ${c + 1}: reward ${digits(candidate.reward ?? candidate.team)}${finite(candidate.advantage) ? `, advantage ${digits(candidate.advantage, true)}` : ""}`)));
     });
   }
   return drawing;

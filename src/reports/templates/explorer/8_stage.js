@@ -145,7 +145,7 @@ class Stage {
     const parent = this.form.above.get(this.form.stepOf.get(node.id).first);
     const policy = tree.policies?.[node.agent];
     return el("section", { class: `prompt-part ${agentClass(node.agent)}`, "aria-label": `Turn ${node.turn + 1}, ${node.agent}` },
-      el("div", { class: "place" }, el("h4", {}, `Turn ${node.turn + 1} · `, el("b", {}, node.agent)),
+      el("div", { class: "place" }, el("h4", {}, `Turn ${node.turn + 1} · `, el("b", {}, node.agent)), node.session ? el("small", {}, `session ${node.session}`) : null,
         policy ? el("small", {}, `policy ${policy}${finite(node.candidates[0]?.version) ? `, version ${node.candidates[0].version}` : ""}`) : null,
         el("span", { class: "grow" }), this.steps(parent), this.modes(tree)),
       el("div", { class: "seen" },
