@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from . import wire
 from .activity import Activity, read
-from .threads import ThreadGate
+from .kernel import ThreadGate
 from .wire import Cause, RunRequest
 
 _LOOK_AGAIN_S: Final = 0.01
