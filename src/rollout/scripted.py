@@ -6,15 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
+from typing import TYPE_CHECKING
 
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
 
 from ..envs.base import ScriptedSkill, TeamEnv
 from ..experience import Completion, Request, Task
 from .engines.base import Weightless
 from .playing import Answer, noting
 from .policy_client import PolicyClient
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 
 class NoEngine(Weightless):
