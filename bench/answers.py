@@ -19,8 +19,7 @@ import math_verify
 from troupe.envs.execution import Executor
 from troupe.envs.math import Aime24, OlympiadBench
 from troupe.envs.math.answers import IMPORTS, Answers
-from troupe.envs.math.equality import equal
-from troupe.envs.math.expressions import is_numeral
+from troupe.envs.math.equality import equal, is_numeral
 from troupe.envs.math.sources import Question
 from troupe.envs.math.values import Tree
 from troupe.sandbox import Limits, LocalSandbox

@@ -23,7 +23,7 @@ from troupe.envs.base import StepResult
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Completion, Request
 from troupe.loop import TrainLoop
-from troupe.rollout.engines.scripted import ScriptedEngine
+from troupe.rollout.scripted import ScriptedEngine
 from troupe.setup.assembly import build
 
 TOKEN_S, STEP_S = 0.02, 0.2

@@ -61,8 +61,8 @@ from troupe.envs.signalling.world import Signalling
 from troupe.envs.writing import GeneratedPosts, Writing
 from troupe.experience import Sampling, Task
 from troupe.rollout.chat_codec import ChatCodec
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.scripted import ScriptedEngine
 from troupe.sandbox import Call, Job, Limits, LocalSandbox, Result, Verdict
 
 EPSILON = 1e-9

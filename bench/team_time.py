@@ -31,7 +31,7 @@ from hydra import compose
 from lines import Runs, Setting
 
 from troupe.loop import TrainLoop
-from troupe.rollout.samplers.rewards import TeamReward
+from troupe.rollout.samplers.task_rollout import TeamReward
 from troupe.runs import metrics as metrics_module
 from troupe.setup.assembly import build
 from troupe.setup.composition import configurations

@@ -13,7 +13,7 @@ from .algorithms.credit.base import CreditRule
 from .cluster.actors import LostActorError
 from .diagnostics.diagnostics import Diagnostics
 from .diagnostics.extra_episodes import Extra
-from .diagnostics.states import divergence
+from .diagnostics.messages import divergence
 from .envs.returned import TaskSource
 from .evaluation.held_out import HeldOut
 from .evaluation.self_play import SelfPlay

@@ -23,8 +23,8 @@ from troupe.enumeration.gradients import Gradient, Update, true_gradient, true_v
 from troupe.enumeration.outcomes import Draw, outcomes
 from troupe.experience import Task
 from troupe.rollout.samplers.joint import JointSampler
-from troupe.rollout.samplers.rewards import TeamReward
 from troupe.rollout.samplers.sampler import Sampler
+from troupe.rollout.samplers.task_rollout import TeamReward
 from troupe.rollout.samplers.tree import TreeSampler
 from troupe.setup.composition import choices
 

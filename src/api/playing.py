@@ -18,7 +18,7 @@ from ..evaluation.conditions import Condition, check_readable
 from ..evaluation.episodes import Actor, EpisodeResult, HumanActor, play
 from ..evaluation.request import EvalRequest, check_source
 from ..experience import Message, Task
-from ..reports.play import EpisodePrinter
+from ..reports.console import EpisodePrinter
 from ..rollout.engines.requests import derive
 from ..setup.checks import set_threads
 from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, read_team, untrained_team

@@ -21,7 +21,7 @@ from ..evaluation.request import EvalRequest, given_sampling
 from ..evaluation.stored import StoredEpisode, StoredMessage, locate_episode
 from ..experience import Task
 from ..models.pools.checkpoint import STATE
-from ..reports.replay import ShownContinuation, show_replay
+from ..reports.console import ShownContinuation, show_replay
 from ..rollout.engines.requests import derive
 from ..runs.files import CHECKPOINTS, CONFIG, EVALUATIONS, read_object
 from ..runs.run import RunReader

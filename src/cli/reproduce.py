@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 from ..errors import visible
 from ..sweep.options import Options
 from .main import loading
-from .resumable import missing_lines, name_damaged, name_unanswering, perform, train_missing
+from .sweep import missing_lines, name_damaged, name_unanswering, perform, train_missing
 
 if TYPE_CHECKING:
     from ..sweep.plan import PartPlan, TablePlan

@@ -16,8 +16,7 @@ from ..runs.metrics import timed
 from ..runs.output import RunOutput
 from ..runs.progress import Progress
 from .alarms import Alarm, State, alarms, check
-from .extra_episodes import Extra, ExtraEpisodes
-from .influence import PROBE, cost, influence
+from .extra_episodes import PROBE, Extra, ExtraEpisodes, cost, influence
 from .messages import message_metrics
 from .settings import DiagnosticsSettings
 from .trees import TreeKeeper

@@ -20,9 +20,8 @@ from .chat_codec import ChatCodec, without_markers
 from .chat_template import is_raw, prefill, template_of, written
 from .engines.base import ContextExceededError, Engine
 from .engines.requests import derive
-from .exact_prompt import TextTokens, exact_prompt
 from .playing import Answer, Prompt, prompt_of
-from .spelling import spelled, telling
+from .tokens import TextTokens, exact_prompt, spelled, telling
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -59,7 +58,7 @@ class PolicyClient:
 
     def prompt(self, env: TeamEnv, agent: str, task: Task, said: Sequence[Completion] = ()) -> Prompt:
         """The prompt of ``agent`` in the state of ``env``, an episode of ``task``.  The earlier completions ``said`` of
-        the agent that its messages hold are in it token by token (:mod:`.exact_prompt`).
+        the agent that its messages hold are in it token by token (:mod:`.tokens`).
 
         Where it exceeds the context because of what was said in the episode, its oldest turns are left out, one after
         the other (:func:`..envs.history.without_oldest`); where the last one is too long by itself, the middle of its

@@ -25,8 +25,7 @@ from ..models.bases.base_models import resolve
 from ..models.bases.hub import check_available
 from ..models.bases.loading import load_adapted, load_model, load_shape, load_tokenizer
 from ..models.bases.reading import full_base
-from ..models.learning.adapter_module import AdapterModule
-from ..models.learning.adapters import attach, base_of
+from ..models.learning.adapters import AdapterModule, attach, base_of
 from ..models.learning.critic import Critic, CriticModule
 from ..models.learning.policy import PolicyModule
 from ..models.learning.ranks import Ranks

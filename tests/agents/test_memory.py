@@ -9,9 +9,9 @@ from troupe.envs.workflow import WorkflowWorld
 from troupe.evaluation.episodes import PolicyActor, evaluate
 from troupe.evaluation.summary import summarise
 from troupe.experience import Completion, Request, Sampling, Split, Task
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler
+from troupe.rollout.scripted import ScriptedEngine
 from troupe.runs.metrics import rollout_metrics
 
 from ..chat_templates import qwen3_tokenizer

@@ -18,7 +18,7 @@ from troupe.cli.start import play_words
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.errors import ConfigError
 from troupe.evaluation.episodes import EpisodeResult
-from troupe.reports.play import EpisodePrinter
+from troupe.reports.console import EpisodePrinter
 
 Play = Callable[..., tuple[list[EpisodeResult], str]]
 

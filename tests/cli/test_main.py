@@ -53,7 +53,6 @@ def test_every_command_is_a_module_of_its_name() -> None:
     files = {file.stem for file in Path(module.__file__).parent.glob("*.py")} - {
         "__init__",
         "main",
-        "resumable",
         "several_evaluations",
         "start",
     }

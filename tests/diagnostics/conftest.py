@@ -10,9 +10,9 @@ from troupe.diagnostics.alarms import Alarm, State, alarms, check
 from troupe.diagnostics.settings import AlarmSettings
 from troupe.envs.base import TeamEnv
 from troupe.experience import Candidate, Completion, Episode, Node, Sampling, Task
-from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.sampler import Sampler
+from troupe.rollout.scripted import Script, ScriptedEngine
 
 Raised = Callable[..., list[Alarm]]
 Play = Callable[..., list[Episode]]

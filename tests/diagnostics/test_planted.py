@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from troupe.algorithms.credit.at_grpo import AtGrpo
-from troupe.diagnostics.influence import PROBE, influence
+from troupe.diagnostics.extra_episodes import PROBE, influence
 from troupe.diagnostics.messages import message_metrics
 from troupe.envs.base import StepResult
 from troupe.envs.grid.sokoban import Sokoban

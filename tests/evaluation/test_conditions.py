@@ -18,8 +18,8 @@ from troupe.evaluation.episodes import PolicyActor
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Sampling
 from troupe.rollout.engines.requests import derive
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.scripted import ScriptedEngine
 
 
 def test_worlds_are_every_combination_of_listed_values() -> None:

@@ -23,8 +23,8 @@ from troupe.evaluation.episodes import (
 )
 from troupe.experience import Message, Sampling, Task
 from troupe.reports.explorer import episode_tree
-from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.scripted import Script, ScriptedEngine
 from troupe.setup.evaluation_actors import ActorFactory
 
 SOLVED = "box 2,2 R 2,3 R 2,4"

@@ -16,8 +16,8 @@ from troupe.evaluation.episodes import EpisodeResult, PolicyActor
 from troupe.evaluation.partial import NOTHING_KEPT, PartialEvaluation, PlayedSample
 from troupe.evaluation.request import EvalRequest
 from troupe.experience import Sampling
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.scripted import ScriptedEngine
 
 SAMPLE = PlayedSample(
     [EpisodeResult("a", True, 2, [{"turn": 0, "agent": "solo", "said": "U"}], 3, 4, 2, [["#.", ".#"]]),

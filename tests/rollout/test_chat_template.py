@@ -18,8 +18,8 @@ from troupe.guards.prompt_writer import CLOSED, OPEN, ChatTemplateError, writer
 from troupe.models.bases.loading import load_tokenizer
 from troupe.rollout import chat_template
 from troupe.rollout.chat_template import check_chat, try_prompts, written
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient, PromptError
+from troupe.rollout.scripted import ScriptedEngine
 
 from ..chat_templates import QWEN3, qwen3_tokenizer
 

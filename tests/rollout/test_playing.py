@@ -22,7 +22,6 @@ from troupe.evaluation.summary import summarise
 from troupe.experience import Completion, Episode, Failure, Message, Request, Sampling, Task
 from troupe.models.bases.open_tokenizer import SMALLEST, train_tokenizer
 from troupe.rollout.engines.base import EngineError, RequestFailedError
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.playing import gather
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler
@@ -31,6 +30,7 @@ from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
 from troupe.rollout.samplers.sampler import Sampler
 from troupe.rollout.samplers.tree import TreeSampler
+from troupe.rollout.scripted import ScriptedEngine
 from troupe.runs.faults import FaultSettings
 from troupe.runs.metrics import rollout_metrics
 

@@ -21,8 +21,8 @@ from troupe.rollout.chat_codec import MARKERS, ChatCodec
 from troupe.rollout.engines.base import ContextExceededError
 from troupe.rollout.engines.remote.engine import RemoteEngine
 from troupe.rollout.engines.remote.settings import RemoteSettings
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient, PromptError
+from troupe.rollout.scripted import ScriptedEngine
 from troupe.sandbox import LocalSandbox
 
 MESSAGES = [{"role": "system", "content": "tool sokoban"}, {"role": "user", "content": "at 1,1 goal 2,2"}]

@@ -10,8 +10,8 @@ from troupe.errors import ConfigError
 from troupe.experience import Sampling
 from troupe.guards.prompt_writer import ChatTemplateError
 from troupe.rollout.chat_template import check_chat, raw_prompts
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.scripted import ScriptedEngine
 from troupe.setup.policies import read_chat
 
 from ..chat_templates import qwen3_tokenizer

@@ -14,9 +14,9 @@ from troupe.experience import Sampling, Task
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.engines.remote.engine import RemoteEngine
 from troupe.rollout.engines.remote.settings import RemoteSettings
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient, PromptError
 from troupe.rollout.samplers.chain import ChainSampler
+from troupe.rollout.scripted import ScriptedEngine
 from troupe.sandbox import LocalSandbox
 
 from ..called_worlds import CASES, Case

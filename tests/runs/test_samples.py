@@ -7,7 +7,6 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Sampling, Task
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler
 from troupe.rollout.samplers.forest import ForestSampler
@@ -15,6 +14,7 @@ from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
 from troupe.rollout.samplers.sampler import Sampler
 from troupe.rollout.samplers.tree import TreeSampler
+from troupe.rollout.scripted import ScriptedEngine
 from troupe.runs.samples import SampleMessage, one_line, sampled_messages
 
 

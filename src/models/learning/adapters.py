@@ -1,10 +1,10 @@
-"""LoRA adapters (arXiv 2106.09685) of several policies on one frozen base, by peft."""
+"""LoRA adapters (arXiv 2106.09685) of several policies on one frozen base, by peft, and their pool's module."""
 
 from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -16,8 +16,11 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from ...experience import TokenBatch
 from ...rollout.engines.weights import load_into
+from .policy import PolicyModule
 from .settings import LoraSettings, named_layers
+from .token_scores import token_scores
 
 WEIGHTS = "adapter_model.safetensors"
 
@@ -109,3 +112,48 @@ def base_of(model: PeftModel) -> PreTrainedModel:
     same = {id(parameter): parameter for parameter in model.parameters()}
     base: PreTrainedModel = copy.deepcopy(model, same).unload()
     return base
+
+
+class AdapterModule(PolicyModule):
+    """A :class:`.policy.PolicyModule` whose ``model`` has one adapter per policy (:func:`attach`).
+
+    The reference of every policy is the base without adapters: LoRA starts there, since B = 0.  It takes no memory.
+    """
+
+    model: PeftModel
+
+    def model_of(self, policy: str) -> PreTrainedModel:
+        activate(self.model, policy)
+        model: PreTrainedModel = self.model.get_base_model()
+        return model
+
+    @torch.no_grad()
+    def reference_logprobs(self, policy: str, batch: TokenBatch) -> Tensor:
+        with self.model.disable_adapter():
+            model, temperature = self.model.get_base_model(), self.policies[policy].temperature_of(batch)
+            return token_scores(model, batch, temperature, entropy=False)[0]
+
+    @property
+    def layer_classes(self) -> Collection[str]:
+        base: PreTrainedModel = self.model.get_base_model()
+        return frozenset(base._no_split_modules or ())
+
+    def adapter_parameters(self) -> set[nn.Parameter]:
+        return {parameter for policy in self.policies for parameter in self.parameters_of(policy)}
+
+    def parameters_of(self, policy: str) -> Sequence[nn.Parameter]:
+        return parameters(self.model, policy)
+
+    def weights(self, policy: str) -> dict[str, Tensor]:
+        """The present weights of the adapter by the names of a peft checkpoint; not copies."""
+        return weights(self.model, policy)
+
+    def load_weights(self, policy: str, weights: Mapping[str, Tensor]) -> None:
+        load(self.model, policy, weights)
+
+    def export(self, policy: str, folder: Path, weights: Mapping[str, Tensor]) -> None:
+        """Write ``weights``, those of the adapter, as ``PeftModel.from_pretrained`` reads them."""
+        export(self.model, policy, folder, weights)
+
+    def _make_reference(self) -> None:
+        return None

@@ -27,7 +27,7 @@ from .tree_attention import ATTENTION
 class PolicyModule(L.LightningModule):
     """A causal language model with float32 master weights, which computes for one of ``policies`` at a time.
 
-    Here there is one policy, and all weights of ``model`` are its own.  :class:`.adapter_module.AdapterModule`, where
+    Here there is one policy, and all weights of ``model`` are its own.  :class:`.adapters.AdapterModule`, where
     each policy is an adapter, overrides what differs: the methods below :meth:`configure_optimizers`.
 
     Where the objective needs reference log-probabilities (``kl`` > 0), ``reference`` is a frozen copy of the model as

@@ -12,9 +12,8 @@ from ...envs.base import TeamEnv
 from ...experience import Episode, Topology
 from ..playing import Answer, Transition, gather, play_on
 from .joint import JointNode, JointStep, to_episode
-from .rewards import RewardMix
 from .sampler import EpisodeSampler, check_at_least, check_forkable, max_steps
-from .task_rollout import Said, TaskRollout, said_in, said_with, try_aligned
+from .task_rollout import RewardMix, Said, TaskRollout, said_in, said_with, try_aligned
 
 BranchAt = Literal["drawn", "second"]
 

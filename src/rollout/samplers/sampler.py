@@ -10,8 +10,7 @@ from ...envs.base import TeamEnv
 from ...experience import Episode, Task, Topology
 from ..playing import gather, or_lost_episode
 from ..policy_client import PolicyClient
-from .rewards import RewardMix
-from .task_rollout import TaskRollout
+from .task_rollout import RewardMix, TaskRollout
 
 OnEpisode = Callable[[Episode], None]
 

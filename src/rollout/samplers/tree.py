@@ -12,9 +12,18 @@ from typing import Any, Literal, get_args
 from ...envs.base import TeamEnv
 from ...experience import Completion, Episode, Node, Topology
 from ..playing import Transition, advance, gather
-from .rewards import TeamReward
 from .sampler import EpisodeSampler, MixingSampler, check_at_least, check_forkable
-from .task_rollout import Said, TaskRollout, auxiliary, continued, extend, first_texts, said_with, try_aligned
+from .task_rollout import (
+    Said,
+    TaskRollout,
+    TeamReward,
+    auxiliary,
+    continued,
+    extend,
+    first_texts,
+    said_with,
+    try_aligned,
+)
 
 SelectionRule = Literal["greedy", "sampled"]
 

@@ -1,11 +1,14 @@
-"""The kernel's restrictions, called by ctypes: Landlock, seccomp, capabilities, prctl."""
+"""The kernel's restrictions, called by ctypes: Landlock, seccomp, capabilities, prctl; and the number of threads."""
 
 from __future__ import annotations
 
 import ctypes
+import errno
+import fcntl
 import functools
 import os
 import stat
+import struct
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -136,3 +139,35 @@ class Seccomp:
         number, flags = _SECCOMP[os.uname().machine], ctypes.c_uint32(_NEW_LISTENER)
         fd = _libc().syscall(number, _SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(self._program))
         return _checked(fd, "SECCOMP_FILTER_FLAG_NEW_LISTENER")
+
+
+_RECEIVE, _SEND, _CONTINUE = 0xC0502100, 0xC0182101, 1  # SECCOMP_IOCTL_NOTIF_*, seccomp_unotify(2)
+_QUESTION_BYTES: Final = 80
+_ANSWER: Final = struct.Struct("<QqiI")  # id, value, error, flags
+
+
+class ThreadGate:
+    """Allows a program so many threads; a further one fails with EAGAIN, as at any limit of threads.
+
+    One run asks at a time.  A thread that is about to start does not count yet, so that a program that starts some from
+    all its threads at once may have up to twice as many.
+    """
+
+    def __init__(self, bpf: bytes) -> None:
+        self.fd = Seccomp(bpf).listen()
+        self.refused = False
+        """Whether a thread was refused since this was last set."""
+
+    def answer(self, pid: int, limit: int) -> None:
+        """Answer one question of the process ``pid``, which may have ``limit`` threads."""
+        question = bytearray(_QUESTION_BYTES)
+        try:
+            fcntl.ioctl(self.fd, _RECEIVE, question)
+            number = int.from_bytes(question[:8], "little")
+            granted = os.stat(f"/proc/{pid}/task").st_nlink - 2 < limit  # one link per thread
+            error, flags = (0, _CONTINUE) if granted else (-errno.EAGAIN, 0)
+            self.refused |= not granted
+            fcntl.ioctl(self.fd, _SEND, bytearray(_ANSWER.pack(number, 0, error, flags)))
+        except OSError as failure:
+            if failure.errno not in (errno.ENOENT, errno.ESRCH):  # who asked has ended, or a signal interrupted it
+                raise

@@ -19,13 +19,10 @@ import time
 from typing import Any, NoReturn
 
 from . import wire
-from .activity import read
-from .confine import Confinement, Own
-from .kernel import Landlock, Seccomp, die_with_parent, lock_down, no_huge_pages
-from .paths import package_folders, standard_library
+from .confine import Confinement, Own, package_folders, standard_library
+from .kernel import Landlock, Seccomp, ThreadGate, die_with_parent, lock_down, no_huge_pages
 from .program import run_payload
-from .supervise import page_tables, supervise
-from .threads import ThreadGate
+from .supervise import page_tables, read, supervise
 from .wire import Cause, RunReply, RunRequest
 
 _PAGE = resource.getpagesize()

@@ -14,12 +14,12 @@ from troupe.algorithms.credit.checks import CreditError
 from troupe.algorithms.credit.gdpo import Gdpo
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, Sampling, Task
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler
 from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
 from troupe.rollout.samplers.tree import TreeSampler
+from troupe.rollout.scripted import ScriptedEngine
 
 Tree = Callable[..., Episode]
 Advantages = Callable[[Sequence[Episode]], list[list[float | None]]]

@@ -13,12 +13,12 @@ from troupe.envs.delegation.world import words
 from troupe.envs.drawing import SVG, check_svg
 from troupe.experience import Episode, Sampling
 from troupe.models.bases.tiny import build_tokenizer
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler
 from troupe.rollout.samplers.forest import ForestSampler
 from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.tree import TreeSampler
+from troupe.rollout.scripted import ScriptedEngine
 
 from .conftest import EXPERT, RIGHT, TASK, begin, prompt, say
 

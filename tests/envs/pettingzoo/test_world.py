@@ -25,9 +25,9 @@ from troupe.envs.pettingzoo.world import PettingZooWorld
 from troupe.envs.testing import GARBAGE, check_world
 from troupe.errors import ConfigError
 from troupe.experience import Sampling, Task
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.tree import TreeSampler
+from troupe.rollout.scripted import ScriptedEngine
 from troupe.setup.instantiation import instantiated
 
 PAGE = (Path(__file__).parents[3] / "docs" / "worlds" / "pettingzoo.md").read_text(encoding="utf-8")

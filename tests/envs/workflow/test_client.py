@@ -18,11 +18,11 @@ from troupe.gateway.guard import RefusedError
 from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.engines.base import RequestFailedError
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.playing import gather, start_env
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler
+from troupe.rollout.scripted import ScriptedEngine
 from troupe.runs.metrics import rollout_metrics
 
 TASK = Task("t", "train", {})

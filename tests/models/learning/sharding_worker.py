@@ -17,8 +17,7 @@ from transformers import PreTrainedModel
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
 from troupe.models.bases.tiny import build_model, build_tokenizer
-from troupe.models.learning.adapter_module import AdapterModule
-from troupe.models.learning.adapters import attach
+from troupe.models.learning.adapters import AdapterModule, attach
 from troupe.models.learning.policy import PolicyModule, keep_float64
 from troupe.models.learning.settings import LoraSettings, UpdateSettings
 from troupe.models.learning.train_config import PolicyTrainConfig

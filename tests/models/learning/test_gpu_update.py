@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from troupe.models.learning.adapter_module import AdapterModule
-from troupe.models.learning.adapters import attach, without_peft_warnings
+from troupe.models.learning.adapters import AdapterModule, attach, without_peft_warnings
 from troupe.models.learning.optimizer_steps import use_fused_steps
 from troupe.models.learning.settings import LoraSettings
 from troupe.models.learning.update_stats import peak

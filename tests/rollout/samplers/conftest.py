@@ -7,9 +7,9 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.base import TeamEnv
 from troupe.experience import Episode, Sampling, Task
-from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.sampler import Sampler
+from troupe.rollout.scripted import Script, ScriptedEngine
 
 Play = Callable[..., tuple[list[Episode], ScriptedEngine]]
 

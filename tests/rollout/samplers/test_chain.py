@@ -9,9 +9,9 @@ from transformers import PreTrainedTokenizerFast
 from troupe.envs.base import TeamEnv
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, JointAction, Outcome, Sampling, Task
-from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler
+from troupe.rollout.scripted import Script, ScriptedEngine
 
 SOLVED = "box 2,2 R 2,3 R 2,4"
 

@@ -13,7 +13,6 @@ from troupe.envs.base import StepResult, TeamEnv
 from troupe.evaluation.episodes import EpisodeResult, PolicyActor, evaluate
 from troupe.evaluation.summary import summarise
 from troupe.experience import Completion, Episode, Message, Request, Sampling, Split, Task
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.chain import ChainSampler
 from troupe.rollout.samplers.forest import ForestSampler
@@ -21,6 +20,7 @@ from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
 from troupe.rollout.samplers.sampler import Sampler
 from troupe.rollout.samplers.tree import TreeSampler
+from troupe.rollout.scripted import ScriptedEngine
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }}\n{% endfor %}a:"
 SAMPLERS = {

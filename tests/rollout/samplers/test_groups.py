@@ -15,12 +15,12 @@ from troupe.envs.base import TeamEnv
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Sampling
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.joint import JointSampler
 from troupe.rollout.samplers.replay import ReplaySampler
 from troupe.rollout.samplers.sampler import Sampler
 from troupe.rollout.samplers.tree import TreeSampler
+from troupe.rollout.scripted import ScriptedEngine
 
 PAIRS: list[tuple[Sampler, CreditRule]] = [
     (TreeSampler(k=3), AtGrpo()),

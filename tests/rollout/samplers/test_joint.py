@@ -10,9 +10,9 @@ from troupe.algorithms.credit.magrpo import Magrpo
 from troupe.envs.base import TeamEnv
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, JointAction, Outcome, Sampling, Task
-from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.joint import JointSampler
+from troupe.rollout.scripted import Script, ScriptedEngine
 
 from ...envs.test_turns import Relay
 

@@ -17,7 +17,7 @@ from troupe.envs.signalling.world import Signalling
 from troupe.experience import Episode, Message, Outcome, Sampling, Task
 from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.policy_client import PolicyClient
-from troupe.rollout.samplers.rewards import TeamReward
+from troupe.rollout.samplers.task_rollout import TeamReward
 from troupe.rollout.samplers.tree import TreeSampler
 
 TASK = Task("hard", "train", {})

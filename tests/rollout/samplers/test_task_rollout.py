@@ -10,9 +10,9 @@ from troupe.envs.base import StepResult, TeamEnv
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Request, Sampling, Task
 from troupe.rollout.engines.requests import derive
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
 from troupe.rollout.samplers.task_rollout import RewardMix, TaskRollout, advance, auxiliary, extend, first_texts
+from troupe.rollout.scripted import ScriptedEngine
 
 TASK = Task("duet-0", "train", {})
 

@@ -14,10 +14,10 @@ from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.history import WithHistory
 from troupe.experience import Completion, Episode, Node, Outcome, Request, Sampling, Task
-from troupe.rollout.engines.scripted import Script, ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
-from troupe.rollout.samplers.rewards import TeamReward
+from troupe.rollout.samplers.task_rollout import TeamReward
 from troupe.rollout.samplers.tree import TreeSampler
+from troupe.rollout.scripted import Script, ScriptedEngine
 
 from ..conftest import Duet
 

@@ -12,8 +12,9 @@ import math
 import pickle
 import shutil
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partialmethod
 from itertools import chain
 from pathlib import Path
@@ -27,7 +28,6 @@ from torch import Tensor
 
 from .placement import Placement
 from .settings import GIB
-from .transfer_0_22 import IpcSender, NcclSender
 from .versions import is_0_22
 
 Call = Callable[..., Coroutine[Any, Any, Any]]
@@ -169,3 +169,61 @@ def check_disk_space(needed: int, folder: Path) -> None:
             f"weights go to vLLM's process by way of {folder.parent}, which has {free / GIB:.3g} GiB left and would "
             f"need {needed / GIB:.3g}; a container is given more with --shm-size"
         )
+
+
+class IpcSender:
+    """From this thread's GPU to the process on the same GPU, which maps the tensors."""
+
+    def __init__(self, client: Any, source: Any) -> None:
+        self.client, self.source = client, source
+
+    def send_weights(self) -> None:
+        """All of ``source``.  Not packed: 0.22.1 would never free a buffer that it has used for several parts."""
+        from vllm.distributed.weight_transfer import ipc_engine  # needs ray, which may be missing
+
+        tensors = list(self.source)  # kept until the last layer is loaded, which may be after the last part
+        arguments = ipc_engine.IPCTrainerSendWeightsArgs(lambda info: self.client.update_weights(asdict(info)))
+        self.client.start_weight_update()
+        ipc_engine.IPCWeightTransferEngine.trainer_send_weights(iter(tensors), arguments)
+        self.client.finish_weight_update()
+
+    def shutdown(self) -> None:
+        """Nobody waits."""
+
+
+class NcclSender:
+    """By broadcast from this thread's GPU to that of the process; ``meeting`` is where they meet."""
+
+    def __init__(self, client: Any, source: Any, meeting: dict[str, Any], packing: dict[str, Any]) -> None:
+        from vllm.distributed.weight_transfer.nccl_engine import NCCLWeightTransferEngine
+
+        self.client, self.source, self._packing = client, source, packing
+        with ThreadPoolExecutor(1) as pool:  # both sides wait for each other
+            other = pool.submit(client.init_weight_transfer_engine, meeting | {"rank_offset": 1})
+            self._group = NCCLWeightTransferEngine.trainer_init(meeting)
+            other.result()
+
+    def send_weights(self) -> None:
+        """All of ``source``."""
+        from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerSendWeightsArgs, NCCLWeightTransferEngine
+
+        metadata = self.source.metadata()
+        info: dict[str, Any] = {
+            "names": [each.name for each in metadata],
+            "dtype_names": [str(each.dtype).rpartition(".")[2] for each in metadata],
+            "shapes": [list(each.shape) for each in metadata],
+        }
+        self.client.start_weight_update()
+        pool = ThreadPoolExecutor(1)  # not awaited where the broadcast fails: it would wait for ever
+        try:
+            other = pool.submit(self.client.update_weights, info | self._packing)
+            arguments = NCCLTrainerSendWeightsArgs(group=self._group, **self._packing)
+            NCCLWeightTransferEngine.trainer_send_weights(iter(self.source), arguments)
+            other.result()
+        finally:
+            pool.shutdown(wait=False)
+        self.client.finish_weight_update()
+        torch.cuda.synchronize()
+
+    def shutdown(self) -> None:
+        """0.22.1 has nothing that ends what waits for the other side."""

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from random import Random
 
-from troupe.diagnostics.influence import PROBE, cost, influence
+from troupe.diagnostics.extra_episodes import PROBE, cost, influence
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.experience import Episode, Failure, Task
 

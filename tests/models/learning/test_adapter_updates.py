@@ -20,8 +20,15 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen3For
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Request, Sample, Sampling
 from troupe.models.bases.loading import checkpoint_weights, load_adapted, load_model
-from troupe.models.learning.adapter_module import AdapterModule
-from troupe.models.learning.adapters import activate, attach, base_of, parameters, weights, without_peft_warnings
+from troupe.models.learning.adapters import (
+    AdapterModule,
+    activate,
+    attach,
+    base_of,
+    parameters,
+    weights,
+    without_peft_warnings,
+)
 from troupe.models.learning.optimizer_steps import NonFiniteError
 from troupe.models.learning.packing import mini_batches
 from troupe.models.learning.settings import LoraSettings

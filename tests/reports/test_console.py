@@ -4,7 +4,7 @@ import io
 
 from rich.console import Console
 
-from troupe.reports.replay import ShownContinuation, show_replay
+from troupe.reports.console import ShownContinuation, show_replay
 
 ESCAPE = "\x1b[31m[bold]red\x00"
 

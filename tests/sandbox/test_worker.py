@@ -4,7 +4,7 @@ import pytest
 
 from troupe.sandbox import Limits, Verdict
 from troupe.sandbox.guest.wire import MEMORY_EXIT, Cause, RunReply
-from troupe.sandbox.judge import judge
+from troupe.sandbox.worker import judge
 
 LIMITS = Limits(cpu_s=1.0, memory_mib=100)
 FULL = 95 << 20

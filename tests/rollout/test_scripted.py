@@ -5,7 +5,7 @@ from transformers import PreTrainedTokenizerFast
 
 from troupe.experience import Request, Sampling
 from troupe.rollout.engines.base import Engine
-from troupe.rollout.engines.scripted import MissingAnswerError, ScriptedEngine
+from troupe.rollout.scripted import MissingAnswerError, ScriptedEngine
 
 
 def request(words: PreTrainedTokenizerFast, prompt: str, n: int = 2, max_tokens: int = 8) -> Request:

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from troupe.sandbox import Job, Limits, LocalSandbox
-from troupe.sandbox.guest.activity import Activity
-from troupe.sandbox.guest.supervise import supervise
+from troupe.sandbox.guest.supervise import Activity, supervise
 from troupe.sandbox.guest.wire import Cause, RunRequest
 
 from ..processes import asleep
