@@ -24,8 +24,8 @@ from troupe.gateway.guard import RefusedError
 from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest, Draft
 from troupe.models.bases.loading import load_tokenizer
 from troupe.rollout.chat_codec import ChatCodec
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.scripted import ScriptedEngine
 
 KEYS: Any = OmegaConf.to_container(OmegaConf.load(Path(configs.__path__[0]) / "gateway.yaml"))
 WORDS = "colours red blue before none guess none"

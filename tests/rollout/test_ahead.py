@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from troupe.experience import Candidate, Completion, Episode, Node, Sampling, Task
 from troupe.models.bases.loading import load_tokenizer
 from troupe.rollout.ahead import Ahead, HeldEngine, MaySpeak, held
-from troupe.rollout.engines.scripted import ScriptedEngine
 from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.scripted import ScriptedEngine
 
 POLICIES = ("tool", "plan")
 
