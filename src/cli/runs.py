@@ -76,8 +76,15 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     success = f"{before} -> {after}" if after else before
     done, planned, wall = row.get("iterations"), row.get("of_iterations"), row.get("wall_s")
     iterations = "" if done is None else f"{done} of {planned}" if planned not in (None, done) else str(done)
-    differs = " ".join(f"{last_name(key)}={value}" for key, value in row.get("differs", {}).items() if value != ABSENT)
-    parts = row["run"], row["status"], success, iterations, duration(wall) if numeric(wall) else "", differs
+    values = [f"{last_name(key)}={value}" for key, value in row.get("differs", {}).items() if value != ABSENT]
+    parts = (
+        row["run"],
+        row["status"],
+        success,
+        iterations,
+        duration(wall) if numeric(wall) else "",
+        " ".join(dict.fromkeys(values)),
+    )
     return tuple(visible(part).replace("\n", "␊") for part in parts)
 
 

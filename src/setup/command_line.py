@@ -181,21 +181,24 @@ def _check_team(keys: Mapping[str, Any], search_path: Sequence[str]) -> None:
     for key, group in (("exp", "experiment"), ("env_name", "env")):
         if isinstance(name := keys.get(key), str):
             check_overrides("train", [*search_path, f"{group}={name}", *map(str, keys.get("overrides") or [])])
-            _check_humans(keys, _composed("train", [*_UNNAMED, *search_path, f"{group}={name}"]))
+            _check_agents(keys, _composed("train", [*_UNNAMED, *search_path, f"{group}={name}"]))
     if isinstance(run := keys.get("run"), str):
-        _check_humans(keys, call("run", _readable, Path(run.partition("@")[0])))
+        _check_agents(keys, call("run", _readable, Path(run.partition("@")[0])))
 
 
-def _check_humans(keys: Mapping[str, Any], cfg: Mapping[str, Any]) -> None:
-    """Check ``human`` by the agents of ``cfg``, unless the command line changes the world, and perhaps with it them."""
-    human = keys.get("human") or []
-    if any(key.partition(".")[0] in ("world", "overrides") for key in keys):
+def _check_agents(keys: Mapping[str, Any], cfg: Mapping[str, Any]) -> None:
+    """Check the agents that ``keys`` name by those of ``cfg``, unless others of ``keys`` change the world, and perhaps
+    with it them."""
+    team, others = cfg.get("team"), ("world", "overrides", "benchmark")
+    if any(key.partition(".")[0] in others for key in keys) or not isinstance(team, Mapping):
         return
-    for agent in [human] if isinstance(human, str) else human:
-        if agent not in cfg["team"]:
-            raise ConfigError(
-                f"human={agent}: the world has no agent '{agent}'{nearest(str(agent), list(cfg['team']))}"
-            )
+    named = [(key, key.partition(".")[2]) for key in keys if key.startswith(("agents.", "echo."))]
+    for key in ("human", "silence", "agent"):
+        agents = keys.get(key) or []
+        named += [(f"{key}={agent}", agent) for agent in ([agents] if isinstance(agents, str) else agents)]
+    for place, agent in named:
+        if agent not in team:
+            raise ConfigError(f"{place}: the world has no agent '{agent}'{nearest(str(agent), list(team))}")
 
 
 def _readable(path: Path) -> Mapping[str, Any]:

@@ -146,6 +146,8 @@ WRONG = {
     ("train", "experiment=sokoban_specialized", "team.plan=plannr"): "to policy 'plannr', but policies has tool, plan",
     ("train", "experiment=sokoban_specialized", "+team.plannr=tool"): "agent 'plannr', but the world's agents are",
     ("play", "exp=sokoban_specialized", "human=plannr"): "the world has no agent 'plannr'; did you mean plan?",
+    ("eval", "exp=sokoban_specialized", "silence=[tool,plannr]"): "silence=plannr: the world has no agent 'plannr'",
+    ("eval", "exp=sokoban_specialized", "agents.plannr=base"): "agents.plannr: the world has no agent 'plannr'",
     ("train", "--config-dir", ".", "loop.iteration=3"): "did you mean loop.iterations?",
     ("train", "--loop.iterations", "3"): "a key is given as loop.iterations=VALUE",
     ("eval", "exp=sokoban_sharde"): "did you mean sokoban_shared?",

@@ -68,7 +68,8 @@ def test_what_differs_between_runs_of_a_name_within_the_width(
     tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for folder, seed, k in (("a", 0, 4), ("b", 1, 8)):
-        disk.run(tmp_path / folder, disk.config() | {"seed": seed, "algorithm": {"sampler": {"k": k}}}, None)
+        both = {name: {"sampler": {"k": k}} for name in ("algorithm", "diagnostics")}  # told once
+        disk.run(tmp_path / folder, disk.config() | {"seed": seed, **both}, None)
     disk.run(tmp_path / "c", disk.config() | {"name": "another", "seed": 5}, None)
     monkeypatch.chdir(tmp_path)
     main(["."])
