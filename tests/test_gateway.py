@@ -72,6 +72,12 @@ def play(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPathF
     yield run
 
 
+def untimed(candidate: dict[str, Any]) -> dict[str, Any]:
+    """Without what the world tells, and how long the engine's queue was."""
+    completion = {key: value for key, value in candidate["completion"].items() if key != "waited"}
+    return {key: value for key, value in candidate.items() if key != "info"} | {"completion": completion}
+
+
 def described(episodes: Sequence[Episode]) -> list[Any]:
     """All of the episodes but what only one of two worlds has: the name of a state, and its numbers."""
     return [
@@ -85,7 +91,7 @@ def described(episodes: Sequence[Episode]) -> list[Any]:
                     for key, value in asdict(node).items()
                     if key not in ("state", "anchor", "candidates", "seconds")
                 }
-                | {"candidates": [{k: v for k, v in asdict(c).items() if k != "info"} for c in node.candidates]}
+                | {"candidates": [untimed(asdict(c)) for c in node.candidates]}
                 for node in episode.nodes
             ],
             episode.env_steps,
