@@ -34,11 +34,13 @@ def built(*overrides: str) -> TrainLoop:
 
 
 def plain(episode: Episode) -> dict[str, Any]:
-    """All of it but the log-probabilities: their last bits depend on what else is in a batch."""
+    """All of it but the log-probabilities, whose last bits depend on what else is in a batch, and times."""
     found = asdict(episode)
+    for node in found["nodes"]:
+        del node["seconds"]
     said = [candidate["completion"] for node in found["nodes"] for candidate in node["candidates"]]
     for completion in [*said, *(completion for _, completion in found["auxiliary"])]:
-        del completion["logprobs"]
+        del completion["logprobs"], completion["waited"]
     return found
 
 
