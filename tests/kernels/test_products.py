@@ -16,6 +16,7 @@ from torch.nn import functional
 from troupe.kernels import products
 from troupe.kernels.products import addmm, few_sizes, linear, matmul, weight_gradient
 
+turn = products._turned
 SHAPES = [(1, 8, 8), (5, 512, 1024), (37, 256, 768), (1020, 256, 128), (64, 7, 3), (0, 16, 16)]
 
 has_onednn = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -53,6 +54,21 @@ def test_linear_and_its_gradients_equal_torchs_in_float64(shape: tuple[int, int,
     gradients = torch.autograd.grad(result, ours, flow), torch.autograd.grad(wanted, exact, flow.double())
     for gradient, expected in zip(*gradients, strict=True):
         near(gradient, expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (64, 48, 96), (96, 33, 7), (2, 16, (1 << 14) + 1)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_turned_product_of_bfloat16_is_as_near_as_torchs(shape, bias, monkeypatch) -> None:
+    monkeypatch.setattr(products, "has_tiles", lambda: True)
+    turned = []
+    monkeypatch.setattr(products, "_turned", lambda *given: turned.append(given) or turn(*given))
+    m, k, n = shape
+    ours = [each.bfloat16() for each in (drawn(m, k), drawn(n, k), *([drawn(n)] if bias else []))]
+    exact = functional.linear(*(each.double() for each in ours))
+    apart = [(way(*ours).double() - exact).norm() for way in (linear, functional.linear)]
+    assert turned and apart[0] <= 2 * apart[1]
+    again = linear(linear(ours[0], torch.eye(k, dtype=torch.bfloat16)), *ours[1:])  # of what lies transposed
+    assert torch.equal(again, linear(*ours))
 
 
 @pytest.mark.usefixtures("library")

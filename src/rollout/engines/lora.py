@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
+from ...kernels.products import linear
 from .weights import load_into
 
 if TYPE_CHECKING:

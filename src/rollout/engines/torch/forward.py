@@ -82,15 +82,15 @@ class FusedForward:
     """The forward pass of Llama, Mistral, Qwen2 and Qwen3 on the model's own weights.
 
     The projections that read the same input (queries, keys and values; gate and up) become one matrix, and one product
-    instead of three or two.  They lie transposed in memory, which a CPU multiplies faster with few rows.  The model's
-    parameters are views of these matrices from now on: what is loaded into the model is seen here, and nothing is
-    stored twice.
+    instead of three or two.  In float32 they lie transposed in memory, which a CPU multiplies faster with few rows.
+    The model's parameters are views of these matrices from now on: what is loaded into the model is seen here, and
+    nothing is stored twice.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
         core, config = model.model, model.config
         self.embedding, self.norm = core.embed_tokens, core.norm
-        self.eps = torch.tensor(config.rms_norm_eps, device=model.device)
+        self.dtype, self.eps = model.dtype, torch.tensor(config.rms_norm_eps, device=model.device)
         self.head = model.lm_head
         self.layers = [_Layer(layer, self.eps) for layer in core.layers]
         # Rotary embedding: x * cos + rotated(x) * sin, where rotated([a, b]) = [-b, a] for the halves of a head.  The
@@ -105,30 +105,34 @@ class FusedForward:
         if positions <= len(self.cos):
             return
         places = torch.arange(max(positions, min(2 * len(self.cos), self.context)), device=self.embedding.weight.device)
-        cos, sin = self.rotary(self.embedding.weight, places[None])
+        cos, sin = self.rotary(self.embedding.weight[:0].to(self.dtype), places[None])
         half = sin.shape[-1] // 2
         self.cos = cos[0, :, None]
         self.sin = torch.cat([-sin[0, :, :half], sin[0, :, half:]], -1)[:, None]
 
     @staticmethod
     def applies(model: PreTrainedModel) -> bool:
-        """Whether the model is computed here.
-
-        In float32 only: in half precision the models' own code computes some steps, such as norms, in float32 and
-        rounds in between, which is not repeated here.
-        """
+        """Whether the model is computed here: in float32, and on a CPU in bfloat16."""
         config = model.config
         rope = (getattr(config, "rope_parameters", None) or {}).get("rope_type")
         return (
             config.model_type in ("llama", "mistral", "qwen2", "qwen3")
             and config.hidden_act == "silu"
             and rope in ("default", "linear", "llama3", "yarn")
-            and {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+            and {parameter.dtype for parameter in model.parameters()}
+            in ({torch.float32}, {torch.bfloat16} if model.device.type == "cpu" else {torch.float32})
         )
 
     def adapted(self, adapter: Adapter) -> FusedForward:
         result = copy.copy(self)
         result.layers = [layer.adapted(adapter, f"model.layers.{index}.") for index, layer in enumerate(self.layers)]
+        return result
+
+    def computing_in(self, dtype: torch.dtype) -> FusedForward:
+        """The same weights in another dtype, converted whenever they are used: for comparisons."""
+        result = copy.copy(self)
+        result.dtype, result.cos = dtype, torch.empty(0)
+        result._reach(len(self.cos))
         return result
 
     def prefill(self, cache: SharedPromptCache, ids: Tensor, last: Tensor) -> Tensor:
@@ -138,7 +142,7 @@ class FusedForward:
         rest = width - common
         places = torch.arange(width, device=device)
         order = torch.cat([places[:common], places[common:].repeat(rows)]) if past is None else past.positions.flatten()
-        x = embedding(torch.cat([ids[0, :common], ids[:, common:].flatten()]), self.embedding.weight)
+        x = embedding(torch.cat([ids[0, :common], ids[:, common:].flatten()]), self.embedding.weight).to(self.dtype)
         self._reach(int(order.max()) + 1)
         cos, sin = self.cos[order], self.sin[order]
         ends = torch.arange(rows, device=device) * rest + last
@@ -173,7 +177,7 @@ class FusedForward:
         return self._logits(x)
 
     def step(self, cache: SharedPromptCache, tokens: Tensor, positions: Tensor) -> Tensor:
-        x = embedding(tokens, self.embedding.weight)
+        x = embedding(tokens, self.embedding.weight).to(self.dtype)
         self._reach(int(positions.max()) + 1)
         cos, sin = self.cos[positions], self.sin[positions]
         for index, layer in enumerate(self.layers):
@@ -183,7 +187,7 @@ class FusedForward:
         return self._logits(x)
 
     def _logits(self, x: Tensor) -> Tensor:
-        return linear(_normed(x, self.eps).mul_(self.norm.weight), self.head.weight, self.head.bias)
+        return _projected(_normed(x, self.eps).mul_(self.norm.weight), self.head.weight, self.head.bias).contiguous()
 
 
 def shared_beginning(ids: Tensor, last: Tensor) -> int:
@@ -229,7 +233,7 @@ class _Layer:
     def attention_inputs(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (..., heads, D) of ``x`` (..., hidden); rotated by (..., 1, D) tables."""
         normed = _normed(x, self.eps).mul_(self.before_attention.weight)
-        x = _with(self.low_qkv, normed, linear(normed, *self.qkv))
+        x = _with(self.low_qkv, normed, _projected(normed, *self.qkv)).contiguous()
         x = x.view(*x.shape[:-1], self.heads + 2 * self.kv_heads, self.width)
         # Queries and keys stay in one tensor for the norm and the rotation, which treat all heads alike.
         qk, values = x.split([self.heads + self.kv_heads, self.kv_heads], -2)
@@ -246,15 +250,21 @@ class _Layer:
         attention = attention.reshape(*x.shape[:-1], -1)
         x = _with(self.low_out, attention, _plus(x, attention, *self.out))
         normed = _normed(x, self.eps).mul_(self.before_mlp.weight)
-        gate, up = _with(self.low_gate_up, normed, linear(normed, *self.gate_up)).chunk(2, -1)
+        gate, up = _with(self.low_gate_up, normed, _projected(normed, *self.gate_up)).chunk(2, -1)
         inner = silu(gate).mul_(up)
         return _with(self.low_down, inner, _plus(x, inner, *self.down))
 
 
 def _normed(x: Tensor, eps: Tensor) -> Tensor:
-    """``x`` (..., n) over its root mean square: fewer passes over memory than ``rms_norm`` on a CPU."""
-    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-    return x * torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()
+    """``x`` (..., n) over its root mean square, in float32 at least: fewer passes over memory than ``rms_norm`` on a
+    CPU.
+    """
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=eps.dtype)
+    return (x * torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()).to(x.dtype)
+
+
+def _projected(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    return linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
 
 
 def _with(low: LowRank | None, source: Tensor, output: Tensor) -> Tensor:
@@ -270,9 +280,9 @@ def _joined(*projections: Any) -> tuple[Tensor, Tensor | None]:
 
 
 def _one(parameters: Sequence[Tensor]) -> Tensor:
-    """The parameters' values, one below the other, of which they become views; a matrix lies transposed in memory."""
+    """The parameters' values, one below the other, of which they become views; one in float32 lies transposed."""
     whole = torch.cat([parameter.data for parameter in parameters])
-    whole = whole.t().contiguous().t() if whole.ndim == 2 else whole
+    whole = whole.t().contiguous().t() if whole.ndim == 2 and whole.dtype == torch.float32 else whole
     for parameter, view in zip(parameters, whole.split([len(p) for p in parameters]), strict=True):
         parameter.data = view
     return whole
@@ -280,6 +290,6 @@ def _one(parameters: Sequence[Tensor]) -> Tensor:
 
 def _plus(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``x`` plus the projection of ``y``; in one operation, the residual inside of the product, without a bias."""
-    if bias is not None:
-        return x + linear(y, weight, bias)
+    if bias is not None or weight.dtype != torch.float32:
+        return x + _projected(y, weight, bias)
     return addmm(x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1]), weight.t()).view_as(x)

@@ -15,12 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from ....experience import Sampling
 
 _MASK64 = (1 << 64) - 1
 LIKELIEST = 1024
 """Tokens among which top-p is looked for first."""
+AT_ONCE = 1 << 18
+"""Logits that a CPU draws from at once, a row at least: as many as its caches hold through all passes."""
+BLOCK = 1024
+"""Tokens whose probabilities are added up first, where there are more: only one block's are then added one by one."""
 
 
 def uniforms(seed: int, row: int, count: int) -> list[float]:
@@ -69,6 +74,11 @@ class SamplingTensors:
             column(top_p) if any(p < 1 for p in top_p) else None,
         )
 
+    def part(self, rows: slice) -> SamplingTensors:
+        """Of some of the rows."""
+        every = (self.temperature, self.greedy, self.top_k, self.top_p)
+        return SamplingTensors(*(None if each is None else each[rows] for each in every))
+
 
 def distribution(logits: Tensor, sampling: SamplingTensors) -> Tensor:
     """Log-probabilities (B, V), nats, -inf where truncated, that the rows sample from; greedy rows are not special.
@@ -109,20 +119,45 @@ def draw(logits: Tensor, sampling: SamplingTensors, uniform: Tensor) -> tuple[Te
     ``logits`` (B, V) of any float type, finite; ``uniform`` (B,) float64 in [0, 1).  Inverse-CDF sampling: the token is
     the first one at which the cumulative probability exceeds the uniform number.
     """
+    size = max(1, AT_ONCE // logits.shape[-1]) if logits.device.type == "cpu" else len(logits)
+    if len(logits) <= size:
+        return _draw(logits, sampling, uniform)
+    parts = [slice(start, start + size) for start in range(0, len(logits), size)]
+    tokens, logprobs = zip(*(_draw(logits[part], sampling.part(part), uniform[part]) for part in parts), strict=True)
+    return torch.cat(tokens), torch.cat(logprobs)
+
+
+def _draw(logits: Tensor, sampling: SamplingTensors, uniform: Tensor) -> tuple[Tensor, Tensor]:
     # Log-probs are the denominator of the learner's importance ratio, which it computes in float32 too.  bfloat16 has 8
     # bits of mantissa: near 10 nats its steps are 1/16, and every ratio would be off by a few per cent.
     logits = logits if logits.dtype == torch.float64 else logits.float()
     logprobs = distribution(logits, sampling)
-    # float64: a token of probability below 3e-8 adds nothing to a float32 sum near 1, and could never be drawn.
-    cumulative = logprobs.exp().cumsum(-1, dtype=torch.float64)
-    # The total is 1 but for rounding.  Scaling the number by it costs less than dividing all of ``cumulative``; staying
-    # strictly below it keeps the search from running past the last token of positive probability.
-    total = cumulative[:, -1:]
-    point = torch.minimum(uniform[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
-    tokens = torch.searchsorted(cumulative, point, right=True)  # right: never a token of probability 0
+    probabilities, count = logprobs.exp(), logits.shape[-1]
+    if count > BLOCK:
+        blocks = pad(probabilities, (0, -count % BLOCK)).view(len(logits), -1, BLOCK)
+        weights = blocks.sum(-1, dtype=torch.float64)
+        block, cumulative, point = _first_above(weights, uniform[:, None])
+        share = 1 - (cumulative.gather(1, block) - point) / weights.gather(1, block)  # of the block, below the point
+        inside = blocks[torch.arange(len(logits), device=logits.device), block[:, 0]]
+        tokens = block * BLOCK + _first_above(inside, share.clamp(min=0))[0]
+    else:
+        tokens = _first_above(probabilities, uniform[:, None])[0]
     token_logprobs = logprobs.gather(1, tokens)
     if sampling.greedy is not None:
         # The distribution that a greedy row samples from is a point mass: probability 1, log-prob 0.
         tokens = torch.where(sampling.greedy[:, None], logits.argmax(-1, keepdim=True), tokens)
         token_logprobs = torch.where(sampling.greedy[:, None], torch.zeros_like(token_logprobs), token_logprobs)
     return tokens[:, 0], token_logprobs[:, 0]
+
+
+def _first_above(weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each row of ``weights`` (B, n), the first at which their sum exceeds ``uniform`` (B, 1) of the total, (B, 1);
+    the sums (B, n); and what is exceeded, (B, 1).
+    """
+    # float64: a token of probability below 3e-8 adds nothing to a float32 sum near 1, and could never be drawn.
+    cumulative = weights.cumsum(-1, dtype=torch.float64)
+    # The total is 1 but for rounding.  Scaling the number by it costs less than dividing all of ``cumulative``; staying
+    # strictly below it keeps the search from running past the last token of positive probability.
+    total = cumulative[:, -1:]
+    point = torch.minimum(uniform * total, torch.nextafter(total, torch.zeros_like(total)))
+    return torch.searchsorted(cumulative, point, right=True), cumulative, point  # right: never one of probability 0

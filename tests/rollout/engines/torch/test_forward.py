@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from troupe.kernels import products
 from troupe.rollout.engines.torch import forward, support
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward, shared_beginning
@@ -54,6 +55,20 @@ async def test_variants_of_the_fused_architectures(architecture, changes, tokeni
     assert worst(model, requests, await all_of(engine, requests)) < 1e-4
 
 
+@pytest.mark.parametrize("architecture", FUSED)
+@pytest.mark.parametrize("tiles", [False, True])
+async def test_in_bfloat16_logprobs_are_as_near_as_the_models_own(architecture, tiles, tokenizer, monkeypatch):
+    monkeypatch.setattr(products, "has_tiles", lambda: tiles)
+    model, requests = build(architecture).bfloat16(), [request(length) for length in (1, 30, 7, 7, 19)]
+    apart = []
+    for fused in (False, True):
+        monkeypatch.setattr(FusedForward, "applies", lambda _, fused=fused: fused)
+        engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
+        assert type(decoder(engine).forward) is (FusedForward if fused else ModuleForward)
+        apart.append(worst(copy.deepcopy(model).float(), requests, await all_of(engine, requests)))
+    assert 0 < apart[1] < 2 * apart[0]
+
+
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 async def test_prompts_that_begin_alike(architecture, tokenizer):
     model = build(architecture)
@@ -83,7 +98,7 @@ def test_the_beginning_of_prompts():
 
 def test_what_is_not_fused_runs_the_models_own_code():
     assert not FusedForward.applies(build(gpt2))
-    assert not FusedForward.applies(build().bfloat16())
+    assert not FusedForward.applies(build().half())
     assert not FusedForward.applies(build(hidden_act="gelu"))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 
+import pytest
 import torch
 from scipy.stats import chisquare
 
 from troupe.experience import Sampling
+from troupe.rollout.engines.torch import sampling
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.rollout.engines.torch.sampling import LIKELIEST, SamplingTensors, distribution, draw, uniforms
+from troupe.rollout.engines.torch.sampling import BLOCK, LIKELIEST, SamplingTensors, distribution, draw, uniforms
 
 from .conftest import VOCABULARY, all_of, build, request
 
@@ -35,6 +37,27 @@ def test_a_draw_never_takes_a_token_of_probability_zero():
     edge = torch.tensor([0.0, 1 - 2.0**-53, 0.5, 0.9999999], dtype=torch.float64)
     tokens, logprobs = draw(logits, SamplingTensors(None, None, None, None), edge)
     assert tokens.tolist() == [1, 3, 1, 3] and torch.isfinite(logprobs).all()
+
+
+@pytest.mark.parametrize("count", [BLOCK - 1, BLOCK, BLOCK + 1, 7 * BLOCK + 5])
+def test_a_draw_is_the_inverse_of_the_cumulative_probabilities(count, monkeypatch):
+    """Also where the probabilities are added by blocks, of which most are empty, and rows are drawn part by part."""
+    logits = torch.randn(6, count, generator=torch.Generator().manual_seed(count)) * 4
+    logits[3:, : count - 3] = -1e30
+    logits[5, -1] = -1e30
+    uniform = torch.tensor([0.3, 0.999999, 1 - 2.0**-53, 0.0, 0.5, 1 - 2.0**-53], dtype=torch.float64)
+    ways = SamplingTensors.of([Sampling(temperature=0.5 + row / 4) for row in range(6)], count, logits.device)
+    tokens, logprobs = draw(logits, ways, uniform)
+    exact = (logits.double() / ways.temperature).log_softmax(-1)
+    after = exact.exp().cumsum(-1).gather(1, tokens[:, None])[:, 0]
+    before = after - exact.gather(1, tokens[:, None]).exp()[:, 0]
+    assert (before - 1e-6 <= uniform).all() and (uniform <= after + 1e-6).all()
+    assert torch.allclose(logprobs.double(), exact.gather(1, tokens[:, None])[:, 0], atol=1e-5)
+    assert (exact.gather(1, tokens[:, None]) > -100).all() and tokens[5] == count - 2 and tokens[3] == count - 3
+    monkeypatch.setattr(sampling, "AT_ONCE", 2 * count)
+    assert all(
+        torch.equal(one, other) for one, other in zip(draw(logits, ways, uniform), (tokens, logprobs), strict=True)
+    )
 
 
 def test_truncation_of_mixed_rows():

@@ -15,7 +15,7 @@ from troupe.rollout.engines.base import UnsupportedModelError
 from troupe.rollout.engines.plain_pass import PAGE
 from troupe.rollout.engines.torch import support
 from troupe.rollout.engines.torch.engine import TorchEngine
-from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward
+from troupe.rollout.engines.torch.forward import FusedForward
 from troupe.rollout.engines.torch.support import in_dtype, prepare
 
 from .conftest import ARCHITECTURES, SIZE, VOCABULARY, biased, build, gemma3, llama, qwen2
@@ -84,12 +84,12 @@ def test_honest_models_pass_in_both_precisions_and_keep_their_weights(architectu
 @pytest.mark.parametrize("architecture", [biased, qwen2, smollm2])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_shifted_position_is_found(architecture, dtype, tokenizer, forward, monkeypatch) -> None:
-    step = forward.step if dtype == "float32" else ModuleForward.step
+    step = forward.step
 
     def shifted(self: Any, cache: Any, tokens: Tensor, positions: Tensor) -> Tensor:
         return step(self, cache, tokens, positions + 1)
 
-    monkeypatch.setattr(forward if dtype == "float32" else ModuleForward, "step", shifted)
+    monkeypatch.setattr(forward, "step", shifted)
     refused(in_dtype(build(architecture), dtype), tokenizer, r"what it decodes in float32 is .* nats from its plain")
 
 
