@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DiskFullError, visible
-from ..runs.files import CONFIG, REPORT, RunDirectoryError
+from ..errors import DiskFullError, no_folder, visible
+from ..runs.files import CONFIG, REPORT, SWEEP, RunDirectoryError
 from ..runs.index import find_runs
 from .main import loading
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..reports.comparison import RunsPage
 
 PAGE = "runs.html"
-SWEEP = "sweep.json"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -95,7 +94,7 @@ def gather(folders: Sequence[Path]) -> RunsPage:
     from ..sweep.overview import Overview, parts_of
 
     for folder in (folder for folder in folders if not folder.is_dir()):
-        raise RunDirectoryError(f"{folder}: {'it is a file' if folder.is_file() else 'there is no such folder'}")
+        raise RunDirectoryError(f"{folder}: {no_folder(folder)}")
     shown = [Overview.of_table(folder) for folder in folders if parts_of(folder)]
     places = [place for folder in folders for place in parts_of(folder) or [folder]]
     problems = [problem for one in shown for problem in one.problems]

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from hydra.errors import HydraException
 
 from ..errors import ConfigError, visible
-from ..runs.files import RunDirectoryError
+from ..runs.files import SWEEP, RunDirectoryError
 from ..runs.index import readable_runs
 from ..setup.composition import register
 from ..sweep.launcher import launcher_of
@@ -86,7 +86,7 @@ def _perform(
     try:
         train_missing(record, jobs, options, options.launcher, hydra_overrides, options.launcher != "basic")
     finally:  # also after an interrupt
-        if (record.folder / "sweep.json").is_file():
+        if (record.folder / SWEEP).is_file():
             page, rows = write_tables(record.folder)
             print(f"\n{page}\n{record.folder / 'table.md'}; charts and CSV are beside it", flush=True)
     return all(row["status"] == "finished" for row in rows)
