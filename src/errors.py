@@ -158,7 +158,7 @@ def no_folder(path: Path) -> str:
     return f"there is no such folder: {missing.parent.absolute()} has no {missing.name}{beside.rstrip('.')}"
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
+def number_of(number: int, noun: str, plural: str = "") -> str:
     """``1 run``, ``2 runs``, ``2 policies``."""
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DiskFullError, no_folder, visible
+from ..errors import DiskFullError, no_folder, number_of, visible
 from ..runs.files import CONFIG, REPORT, SWEEP, RunDirectoryError
 from ..runs.index import find_runs
 from .main import loading
@@ -90,7 +90,7 @@ def gather(folders: Sequence[Path]) -> RunsPage:
     Raises :class:`~troupe.runs.files.RunDirectoryError` for a folder that is not there, and where no run is left.
     """
     from ..reports.comparison import RunsPage, problems_of, read_run
-    from ..reports.grouping import Setting, one_per_seed, settings_of
+    from ..reports.grouping import Setting, settings_of
     from ..sweep.overview import Overview, parts_of
 
     for folder in (folder for folder in folders if not folder.is_dir()):
@@ -115,21 +115,16 @@ def gather(folders: Sequence[Path]) -> RunsPage:
         if place not in told:
             tables += [replace(table, title=prefix + table.title) for table in overview.tables]
         for name, own in overview.settings.items():
-            setting, left_out = one_per_seed(prefix + name, [read_run(path) for path in own])
-            settings.append(replace(setting, group=group))
-            problems += left_out
+            settings.append(Setting(prefix + name, tuple(map(read_run, own)), group))
     others, left_out = settings_of(map(read_run, _runs([place for place in places if not _is_sweep(place)], problems)))
     settings += others
     if not settings:
         raise RunDirectoryError("; ".join([*problems, "no run is left to show"]))
     names = [one.name for one in shown] or [overview.name for overview in sweeps.values()]
-    count = sum(len(setting.runs) for setting in settings)
     asked = [*(one.question for one in shown), *(overview.question for overview in sweeps.values())]
     questions = dict.fromkeys(filter(None, asked))
-    title, plots = (
-        ", ".join(names) or f"{count} run{'s' if count != 1 else ''}",
-        [plot for one in shown for plot in one.plots.items()],
-    )
+    title = ", ".join(names) or number_of(sum(len(setting.runs) for setting in settings), "run")
+    plots = [plot for one in shown for plot in one.plots.items()]
     problems += [*left_out, *problems_of(settings)]
     return RunsPage(title, settings, " ".join(questions), tables, problems, plots)
 

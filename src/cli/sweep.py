@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from hydra.errors import HydraException
 
-from ..errors import ConfigError, visible
+from ..errors import ConfigError, number_of, visible
 from ..runs.files import SWEEP, RunDirectoryError
 from ..runs.index import readable_runs
 from ..setup.composition import register
@@ -78,7 +78,10 @@ def _perform(
     finished = [row for row in rows if row["status"] == "finished"]
     stale = sum(bool(row["stale"]) for row in finished)
     hint = f" ({stale} of them stale: rerun_stale=true runs them again)" if stale else ""
-    print(f"sweep {record.name}: {len(rows)} runs, {len(finished)} finished{hint}, {len(jobs)} to run", flush=True)
+    print(
+        f"sweep {record.name}: {number_of(len(rows), 'run')}, {len(finished)} finished{hint}, {len(jobs)} to run",
+        flush=True,
+    )
     if options.dry_run:
         hours = hours_of(jobs, measurable)
         print("\n".join([*missing_lines(jobs, hours), f"in all {cost_text(jobs, hours)}"]), flush=True)

@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..errors import number_of
 from ..experience import LARGEST_VOCABULARY
 from .episodes import has_types
 from .files import EPISODES, SECONDS, TIMES, RunDirectoryError, briefly, read_lines
@@ -32,7 +33,7 @@ class Tree(dict[str, Any]):
     """A training tree as plain data, docs/reports.md has its keys; a notebook shows its prompts and candidates."""
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape(self['task_id'])}, after {self['iteration']} iterations</p>" + "".join(
+        return f"<p>{escape(self['task_id'])}, after {number_of(self['iteration'], 'iteration')}</p>" + "".join(
             f'<details open style="margin-left: {2 * node["depth"]}em"><summary>turn {node["turn"]}, '
             f"{escape(node['agent'])}</summary><pre>{escape(node['prompt'])}</pre>{_candidates(node)}</details>"
             for node in self["nodes"]

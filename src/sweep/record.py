@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from ..errors import no_folder
+from ..errors import no_folder, number_of
 from ..runs.bounded import read_content
 from ..runs.directory import write_atomic
 from ..runs.files import SWEEP, RunDirectoryError
@@ -197,7 +197,7 @@ def cost_text(jobs: Sequence[SweepJob], hours: Mapping[str, float | None]) -> st
     """``4 runs, 1.20 CPU-hours``; of runs that nobody has measured the number of completions."""
     known = [own for job in jobs if (own := hours[job.training]) is not None]
     unknown = [job.completions for job in jobs if hours[job.training] is None]
-    parts = [f"{len(jobs)} runs"] + ([f"{sum(known):.2f} CPU-hours"] if known else [])
+    parts = [number_of(len(jobs), "run")] + ([f"{sum(known):.2f} CPU-hours"] if known else [])
     if unknown:
         some = f"{len(unknown)} of them" if known else "of which none was measured yet"
         parts.append(f"{some}: at most {max(unknown):,.0f} completions each")
