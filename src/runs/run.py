@@ -80,7 +80,8 @@ class RunReader:
                 several = f"{len(runs)} run directories, the last of which is" if runs[1:] else "the run directory"
                 reason += f"; it holds {several} {runs[-1].parent}"
             if sweep := next((each for each in (path / SWEEP, *path.glob(f"*/{SWEEP}")) if each.is_file()), None):
-                reason += f"; {sweep.parent} is a sweep, which `troupe report` and troupe.Sweep read"
+                place = "it" if sweep.parent == path else sweep.parent
+                reason += f"; {place} is a sweep, which `troupe report` and troupe.Sweep read"
             raise RunDirectoryError(f"{path} is not a run directory: {reason}")
         self.path, self.tolerant = path, tolerant
 

@@ -88,8 +88,8 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"/runs has no 2026-01-01_11-00-00-1; did you mean 2026-01-01_11-00-"):
         RunReader(tmp_path / "runs" / "2026-01-01_11-00-00-1")
     (tmp_path / "runs" / "sweep.json").touch()
-    for folder in ("", "runs"):
-        with pytest.raises(RunDirectoryError, match=r"/runs is a sweep, which `troupe report` and troupe\.Sweep read"):
+    for folder, which in (("", "/runs"), ("runs", "; it")):
+        with pytest.raises(RunDirectoryError, match=f"{which} is a sweep, which `troupe report` and troupe.Sweep read"):
             RunReader(tmp_path / folder)
 
 
