@@ -123,7 +123,9 @@ def gather(folders: Sequence[Path]) -> RunsPage:
     names = [one.name for one in shown] or [overview.name for overview in sweeps.values()]
     asked = [*(one.question for one in shown), *(overview.question for overview in sweeps.values())]
     questions = dict.fromkeys(filter(None, asked))
-    title = ", ".join(names) or number_of(sum(len(setting.runs) for setting in settings), "run")
+    runs = [run for setting in settings for run in setting.runs]
+    experiments = {str(run.config.get("name", "")) for run in runs}
+    title = ", ".join(names or (experiments if len(experiments) == 1 else ())) or number_of(len(runs), "run")
     plots = [plot for one in shown for plot in one.plots.items()]
     problems += [*left_out, *problems_of(settings)]
     return RunsPage(title, settings, " ".join(questions), tables, problems, plots)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..runs.files import CONFIG
@@ -47,7 +47,10 @@ def settings_of(runs: Iterable[RunReader]) -> tuple[list[Setting], list[str]]:
             continue
         groups.setdefault(json.dumps(_keys(run), sort_keys=True, default=str), []).append(run)
     names = _names([group[0] for group in groups.values()])
-    return [each for name, group in zip(names, groups.values(), strict=True) for each in _repeated(name, group)], cut
+    shown = [each for name, group in zip(names, groups.values(), strict=True) for each in _repeated(name, group)]
+    if len(names) == 1:  # which the title says
+        shown = [replace(each, name=each.name.removeprefix(f"{names[0]}, ")) for each in shown]
+    return shown, cut
 
 
 def _repeated(name: str, runs: Iterable[RunReader]) -> list[Setting]:
@@ -58,8 +61,8 @@ def _repeated(name: str, runs: Iterable[RunReader]) -> list[Setting]:
         by_seed.setdefault(str(run.config.get("seed", run.path)), []).append(run)
     same = [by_seed[seed] for seed in sorted(by_seed, key=lambda seed: seed.zfill(9))]
     times = [tuple(own[n] for own in same if n < len(own)) for n in range(max(map(len, same)))]
-    labels = [run.path.name if not more else str(n) for n, (run, *more) in enumerate(times, start=1)]
-    return [Setting(f"{name} ({label})" if times[1:] else name, own) for label, own in zip(labels, times, strict=True)]
+    labels = [f"runs {n}" if more else run.path.name for n, (run, *more) in enumerate(times, start=1)]
+    return [Setting(f"{name}, {label}" if times[1:] else name, own) for label, own in zip(labels, times, strict=True)]
 
 
 def _keys(run: RunReader) -> dict[str, Any]:

@@ -177,8 +177,8 @@ class TeamSource:
         if checkpoint not in names:
             raise ConfigError(
                 f"{key}={checkpoint if key == 'checkpoint' else self.run.path}: no checkpoint '{checkpoint}' in "
-                f"{folder.parent}; there {'is ' + ', '.join(names) if names else 'are none yet'}; checkpoint=base is the "
-                "team before training"
+                f"{folder.parent}; there {'is ' + ', '.join(names) if names else 'are none yet'}; checkpoint=base is "
+                "the team before training"
             )
         return folder
 

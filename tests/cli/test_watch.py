@@ -86,7 +86,7 @@ def test_several_runs_are_one_page(tmp_path: Path, disk: Any) -> None:
         disk.run(folder, disk.config(seed), disk.scores(1, 2, 2))
     for places in (folders, [tmp_path]):
         with serving(*places) as server:
-            assert "<h1>2 runs</h1>" in asked(server, f"/{server.token}/report")[1]
+            assert "<h1>game</h1>" in asked(server, f"/{server.token}/report")[1]
             assert server.state()["text"].count("iteration") == 2
 
 

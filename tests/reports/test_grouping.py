@@ -48,16 +48,18 @@ def test_runs_of_one_seed_are_settings_of_their_own(write: Callable[..., RunRead
     runs = [write("r0", 3, status="failed"), write("r1", 3), write("r2", 3)]
     settings, problems = settings_of(runs)
     assert [(setting.name, setting.runs) for setting in settings] == [
-        ("game (r1)", (runs[1],)),
-        ("game (r2)", (runs[2],)),
-        ("game (r0)", (runs[0],)),
+        ("r1", (runs[1],)),
+        ("r2", (runs[2],)),
+        ("r0", (runs[0],)),
     ]
     assert problems == [] and config_differences(settings) == []
     settings, _ = settings_of([*runs[:2], write("r3", 4)])
     assert [(setting.name, [run.path.name for run in setting.runs]) for setting in settings] == [
-        ("game (1)", ["r1", "r3"]),
-        ("game (r0)", ["r0"]),
+        ("runs 1", ["r1", "r3"]),
+        ("r0", ["r0"]),
     ]
+    names = [setting.name for setting in settings_of([*runs[:2], write("r4", 3, 8)])[0]]
+    assert names == ["k=4, r1", "k=4, r0", "k=8"]
 
 
 def test_a_run_without_a_configuration_is_a_setting_of_its_own(write: Callable[..., RunReader]) -> None:
