@@ -154,15 +154,16 @@ def data_frame(name: str, rows: Sequence[Any], columns: Sequence[str] | None = N
     return DataFrame(rows, columns=None if columns is None else list(columns))
 
 
+CELL = ' style="text-align: left; white-space: pre-wrap; padding: 2px 8px"'
+"""Of a notebook's table: a text has several lines, and notebooks set cells to the right."""
+
+
 def html_table(heads: Sequence[str], lines: Iterable[Sequence[Cell]], caption: str = "") -> str:
     """A table for a notebook, in which all text stays text: a model may have written it."""
     texts = [
         [f"{cell:.3g}" if isinstance(cell, float) else "" if cell is None else str(cell) for cell in line]
         for line in lines
     ]
-    body = "".join(f"<tr>{''.join(f'<td{LEFT}>{escape(text)}</td>' for text in line)}</tr>" for line in texts)
-    head = f"<tr>{''.join(f'<th{LEFT}>{escape(text)}</th>' for text in heads)}</tr>" if heads else ""
-    return f"<table><caption>{escape(caption)}</caption>{head}{body}</table>"
-
-
-LEFT = ' style="text-align: left; white-space: pre-wrap"'
+    body = "".join(f"<tr>{''.join(f'<td{CELL}>{escape(text)}</td>' for text in line)}</tr>" for line in texts)
+    head = f"<tr>{''.join(f'<th{CELL}>{escape(text)}</th>' for text in heads)}</tr>" if heads else ""
+    return f"<table><caption{CELL}>{escape(caption)}</caption>{head}{body}</table>"

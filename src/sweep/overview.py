@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -114,8 +115,8 @@ class Sweep:
 
     def _repr_html_(self) -> str:
         """Its question and tables, for a notebook."""
-        tables = [PlainTable(self.record.question, (), ()), *_tables(self.record, self._rows)]
-        return "".join(html_table(table.heads, table.lines, table.title) for table in tables)
+        tables = (html_table(each.heads, each.lines, each.title) for each in _tables(self.record, self._rows))
+        return "".join([f"<p>{escape(self.record.question)}</p>", *tables])
 
     @cached_property
     def _rows(self) -> list[TableRow]:
