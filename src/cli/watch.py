@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ..errors import visible
+from ..errors import no_folder, visible
 from ..runs.bounded import UnreadableError, read_text
 from ..runs.files import CHECKPOINTS, CONFIG, EPISODES, EVALUATIONS, LOCK, METRICS, PHASE, SUMMARY, RunDirectoryError
 from ..runs.index import find_runs
@@ -207,7 +207,8 @@ def main(arguments: Sequence[str]) -> None:
     folders: list[Path] = options.folders
     for folder in folders:
         if not _runs([folder]):
-            sys.exit(f"error: {visible(str(folder))} is no run directory, and none is below it")
+            reason = "it is no run directory, and none is below it" if folder.is_dir() else no_folder(folder)
+            sys.exit(f"error: {visible(f'{folder}: {reason}')}")
     try:
         server = WatchServer(folders, options.port)
     except (OSError, OverflowError) as error:

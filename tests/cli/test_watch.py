@@ -99,7 +99,7 @@ def test_several_runs_are_one_page(tmp_path: Path, disk: Any) -> None:
 
 def test_what_is_no_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr("sys.argv", ["troupe", "watch", str(tmp_path)])
-    with pytest.raises(SystemExit, match="is no run directory, and none is below it"):
+    with pytest.raises(SystemExit, match="it is no run directory, and none is below it"):
         troupe()
 
 
