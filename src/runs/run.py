@@ -35,7 +35,7 @@ from .fingerprint import code_hash, evaluation_keys, training_hash
 from .lock import is_held
 from .older import with_current_config, with_current_keys
 from .tables import data_frame
-from .trees import Tree, TreeFile, read_trees, tree_files
+from .trees import TreeRecord, TreeFile, read_trees, tree_files
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -228,7 +228,7 @@ class RunReader:
             raise RunDirectoryError(f"{self.path / EPISODES} has no episodes '{name}'. Known: {known}")
         return self.episode_files[name].episodes
 
-    def tree_records(self, iteration: int | None = None) -> list[Tree]:
+    def tree_records(self, iteration: int | None = None) -> list[TreeRecord]:
         """The training trees that were kept after so many iterations, or all: plain data, see docs/reports.md.
 
         Raises :class:`~troupe.runs.files.RunDirectoryError` where there are none of that iteration, naming those that

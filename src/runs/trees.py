@@ -29,7 +29,7 @@ PER_TOKEN = {"tokens": (str,)} | dict.fromkeys(
 """Lists with a value for each token, or none, and the types of the values."""
 
 
-class Tree(dict[str, Any]):
+class TreeRecord(dict[str, Any]):
     """A training tree as plain data, docs/reports.md has its keys; a notebook shows its prompts and candidates."""
 
     def _repr_html_(self) -> str:
@@ -62,7 +62,7 @@ class TreeFile:
         self.iteration = int(path.stem.partition("_")[2])
 
     @cached_property
-    def _content(self) -> tuple[list[Tree], list[str]]:
+    def _content(self) -> tuple[list[TreeRecord], list[str]]:
         name = f"{EPISODES}/{self.path.name}"
         lines, problems = read_lines(self.path.parents[1], name)
         trees, times = [], self._times()
@@ -75,7 +75,7 @@ class TreeFile:
                 for key, values in times.get(number, {}).items():
                     for node, value in zip(tree["nodes"], values, strict=False):
                         node |= {key: value} if isinstance(value, int | float) else {}
-                trees.append(Tree(tree))
+                trees.append(TreeRecord(tree))
         if not lines and not problems:
             problems.append(f"{name} is empty.")
         return trees, briefly(problems)
@@ -86,7 +86,7 @@ class TreeFile:
         return {number: {key: row[key] for key in TIMES if isinstance(row.get(key), list)} for number, row in lines}
 
     @property
-    def trees(self) -> list[Tree]:
+    def trees(self) -> list[TreeRecord]:
         """One per episode."""
         return self._content[0]
 
@@ -102,7 +102,7 @@ def tree_files(run: Path) -> dict[int, TreeFile]:
     return {file.iteration: file for file in files}
 
 
-def read_trees(run: Path, iteration: int | None, *, tolerant: bool) -> list[Tree]:
+def read_trees(run: Path, iteration: int | None, *, tolerant: bool) -> list[TreeRecord]:
     """The trees of one iteration, or of all in their order.
 
     Raises :class:`RunDirectoryError` where there is no such file, naming those that there are; and, unless
