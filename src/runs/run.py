@@ -35,7 +35,7 @@ from .fingerprint import code_hash, evaluation_keys, training_hash
 from .lock import is_held
 from .older import with_current_config, with_current_keys
 from .tables import data_frame
-from .trees import TreeRecord, TreeFile, read_trees, tree_files
+from .trees import TreeFile, TreeRecord, read_trees, tree_files
 
 if TYPE_CHECKING:
     from pandas import DataFrame
