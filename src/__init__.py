@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .api.experiment import Experiment
     from .api.run import Run
+    from .sweep.overview import Sweep
 
     __version__: str
 
-__all__ = ["Experiment", "Run", "__version__"]
+MODULES = {"Experiment": ".api.experiment", "Run": ".api.run", "Sweep": ".sweep.overview"}
+__all__ = ["Experiment", "Run", "Sweep", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
@@ -21,8 +23,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "__version__":
         return metadata.version("troupe-rl")
-    if name in __all__:
-        return getattr(import_module(f".api.{name.lower()}", __name__), name)
+    if name in MODULES:
+        return getattr(import_module(MODULES[name], __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

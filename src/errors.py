@@ -148,6 +148,21 @@ def variable(key: str, name: str) -> str:
     return secret
 
 
+def no_folder(path: Path) -> str:
+    """Why ``path`` is no folder: where its first missing part was looked for, and the folder there that has a name like
+    it."""
+    if path.is_file():
+        return "it is a file"
+    missing = next(each for each in (path, *path.parents) if each.parent.is_dir())
+    beside = near(missing.name, [each.name for each in missing.parent.iterdir() if each.is_dir()])
+    return f"there is no such folder: {missing.parent.absolute()} has no {missing.name}{beside.rstrip('.')}"
+
+
+def number_of(number: int, noun: str, plural: str = "") -> str:
+    """``1 run``, ``2 runs``, ``2 policies``."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def near(word: str, known: Iterable[str]) -> str:
     """``; did you mean ONE?`` of the names ``known``, or a full stop where none is like ``word``."""
     names = difflib.get_close_matches(word, list(known), 1, LIKE)

@@ -20,8 +20,10 @@ def test_importing_the_package_imports_only_the_standard_library() -> None:
 def test_names_are_imported_when_they_are_asked_for() -> None:
     from troupe.api.experiment import Experiment
     from troupe.api.run import Run
+    from troupe.sweep.overview import Sweep
 
-    assert (troupe.Experiment, troupe.Run, troupe.__version__) == (Experiment, Run, version("troupe-rl"))
+    names = (troupe.Experiment, troupe.Run, troupe.Sweep, troupe.__version__)
+    assert names == (Experiment, Run, Sweep, version("troupe-rl"))
     assert set(troupe.__all__) <= set(dir(troupe))
     with pytest.raises(AttributeError, match="'troupe' has no attribute 'Experimnt'"):
         troupe.Experimnt  # noqa: B018

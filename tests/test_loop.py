@@ -280,11 +280,15 @@ def test_trees_are_kept_and_change_nothing(finished: TrainLoop, build: Build) ->
     assert same(weights(kept), weights(finished))
     assert ["time/trees_s" in row for row in rows(finished)] == [True, False], "a row with this time has a file"
     run = RunReader(kept.directory.path)
-    assert [(tree["iteration"], tree["watched"]) for tree in run.trees()] == [(n, w) for n in (0, 1) for w in (0, 1, 1)]
-    assert [tree["split"] for tree in run.trees(0)] == ["train", "validation", "validation"]
-    assert [tree["task_id"] for tree in run.trees(0)[1:]] == [tree["task_id"] for tree in run.trees(1)[1:]]
+    assert [(tree["iteration"], tree["watched"]) for tree in run.tree_records()] == [
+        (n, w) for n in (0, 1) for w in (0, 1, 1)
+    ]
+    assert [tree["split"] for tree in run.tree_records(0)] == ["train", "validation", "validation"]
+    assert [tree["task_id"] for tree in run.tree_records(0)[1:]] == [
+        tree["task_id"] for tree in run.tree_records(1)[1:]
+    ]
     moved = 0.0
-    for tree in run.trees():
+    for tree in run.tree_records():
         assert not tree.get("problem") and tree["pictures"]
         for candidate in (each for node in tree["nodes"] for each in node["candidates"]):
             assert len(candidate["tokens"]) == len(candidate["token_ids"]) == len(candidate["learner_logprobs"])

@@ -138,8 +138,8 @@ def test_pictures_are_drawn_beside_the_next_rollout(build: Build, monkeypatch: p
     assert asyncio.run(asyncio.wait_for(loop.run(), 120))["status"] == "finished"
     assert noted == ["update", *["drawn"] * 3, "update", *["drawn"] * 3]
     run = RunReader(loop.directory.path)
-    assert not run.problems and [len(run.trees(iteration)) for iteration in (0, 1)] == [3, 3]
-    assert all(tree["pictures"] and not tree.get("problem") for tree in run.trees())
+    assert not run.problems and [len(run.tree_records(iteration)) for iteration in (0, 1)] == [3, 3]
+    assert all(tree["pictures"] and not tree.get("problem") for tree in run.tree_records())
     sizes = [run.tree_files[iteration].path.stat().st_size for iteration in (0, 1)]
     assert run.rows[1]["diagnostics/trees_bytes"] in sizes  # both came to this row, which has the last
 
@@ -167,7 +167,7 @@ def test_trees_are_scored_beside_the_next_rollout_and_before_its_update(
     loop.team.update = updating
     assert asyncio.run(asyncio.wait_for(loop.run(), 120))["status"] == "finished"
     assert noted == ["update", "scored"] * 2
-    assert [len(RunReader(loop.directory.path).trees(iteration)) for iteration in (0, 1)] == [3, 3]
+    assert [len(RunReader(loop.directory.path).tree_records(iteration)) for iteration in (0, 1)] == [3, 3]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from ..errors import ConfigError
 from ..setup.assembly import build
 from ..setup.checks import checked
-from ..setup.command_line import check_overrides
+from ..setup.command_line import check_one_run, check_overrides, parsed
 from ..setup.composition import configurations
 from ..setup.dry_run import Plan, plan
 from ..setup.parts import plain, warn
@@ -40,6 +40,8 @@ class Experiment:
 
     def __init__(self, composed: DictConfig) -> None:
         """``composed`` as Hydra returns it, with its section ``hydra``; :meth:`compose` and :meth:`resume` make it."""
+        if not isinstance(composed, DictConfig):
+            raise ConfigError(f"Experiment.compose({str(composed)!r}) is the way to make one")
         self._composed = composed
 
     @classmethod
@@ -48,22 +50,26 @@ class Experiment:
 
         Raises :class:`~troupe.errors.ConfigError` naming the override that is wrong.
         """
-        return cls._of([f"experiment={name}", *overrides], config_dir)
+        return cls._of([f"experiment={name}"], overrides, config_dir)
 
     @classmethod
     def resume(cls, run: str | Path, overrides: Sequence[str] = ()) -> Self:
         """The rest of the run in the directory ``run``, from its last checkpoint, or from one that is named
         (``RUN/checkpoints/iteration_00010``).  Raises as :meth:`compose` does.
         """
-        return cls._of([f"resume={run}", *overrides], None)
+        return cls._of([f"resume={run}"], overrides, None)
 
     @classmethod
-    def _of(cls, overrides: Sequence[str], config_dir: str | Path | None) -> Self:
+    def _of(cls, words: Sequence[str], more: Sequence[str], config_dir: str | Path | None) -> Self:
+        if not isinstance(more, list | tuple):  # the letters of a text, and the keys of a mapping, are no overrides
+            raise ConfigError(f"overrides must be a list, such as ['seed=1', 'loop.iterations=20'], got {more!r}")
+        overrides = [*words, *more]
         if isinstance(config_dir, Path):
             config_dir = str(config_dir)
         with configurations(config_dir):
+            check_one_run(parsed(overrides))
             check_overrides("train", overrides)
-            return cls(compose("train", overrides=list(overrides), return_hydra_config=True))
+            return cls(compose("train", overrides=overrides, return_hydra_config=True))
 
     @property
     def overrides(self) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -12,7 +11,17 @@ from ..evaluation.request import Checkpoint
 from ..rollout.chat_template import prefill
 from ..runs.index import find_runs
 from ..runs.run import RunReader
-from ..runs.tables import CANDIDATE, MESSAGE, LogTable, episode_table, tree_table
+from ..runs.tables import (
+    CANDIDATE,
+    MESSAGE,
+    TREE,
+    LogTable,
+    candidate_table,
+    data_frame,
+    episode_table,
+    html_table,
+    tree_table,
+)
 from .publishing import LoadedPolicy, load_policy, push_to_hub, write_hub_folder
 
 if TYPE_CHECKING:
@@ -39,8 +48,7 @@ class Run(RunReader):
             if isinstance(success := self.summary.get(f"{key}/success"), int | float):
                 low, high = self.summary.get(f"{key}/success_ci95") or (None, None)
                 rows[name] = f"{success:.1%}" + ("" if low is None else f" ({low:.1%} to {high:.1%})")
-        cells = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in rows.items())
-        return f"<table><caption>{escape(str(self.path))}</caption>{cells}</table>"
+        return html_table((), list(rows.items()), str(self.path))
 
     @property
     def messages(self) -> DataFrame:
@@ -48,20 +56,24 @@ class Run(RunReader):
 
         Raises :class:`~troupe.errors.AbsentError` where pandas is not installed.
         """
-        return _frame(
-            (("evaluation", name, episode_table(name, file.episodes)) for name, file in self.episode_files.items()),
-            "messages",
-            MESSAGE,
-        )
+        tables = ((name, episode_table(name, file.episodes)) for name, file in self.episode_files.items())
+        return _frame("messages", "evaluation", MESSAGE, tables)
+
+    @property
+    def trees(self) -> DataFrame:
+        """One row per training tree that was kept, see :func:`.tree_table`; ``iteration`` counts the iterations before
+        it.  :meth:`tree_records` has the nested data.  Raises as :attr:`messages` does.
+        """
+        tables = ((i, tree_table(file.trees)) for i, file in self.tree_files.items())
+        return _frame("trees", "iteration", TREE, tables)
 
     @property
     def candidates(self) -> DataFrame:
         """One row per candidate of the training trees that were kept, with its prompt, rewards and advantage;
         ``iteration`` counts the iterations before it.  Raises as :attr:`messages` does.
         """
-        frame = _frame(
-            (("iteration", i, tree_table(file.trees)) for i, file in self.tree_files.items()), "candidates", CANDIDATE
-        )
+        tables = ((i, candidate_table(file.trees)) for i, file in self.tree_files.items())
+        frame = _frame("candidates", "iteration", CANDIDATE, tables)
         for agent, policy in self.config["team"].items():  # what was given stands in the prompt
             begin = prefill(self.config["policies"][policy].get("chat") or {})
             own = frame["agent"] == agent
@@ -108,14 +120,7 @@ class Run(RunReader):
         return push_to_hub(self, repo, checkpoint, private=private)
 
 
-def _frame(tables: Iterable[tuple[str, Any, LogTable]], name: str, columns: Sequence[str]) -> DataFrame:
-    """The rows of all ``tables``, each with a column that says which it was: (its name, value, table)."""
-    try:
-        import pandas as pd
-    except ImportError as error:
-        raise AbsentError(f"Run.{name} is a pandas DataFrame: install troupe-rl[notebook]") from error
-    frames = []
-    for column, value, table in tables:
-        frames.append(pd.DataFrame(table.rows, columns=list(table.columns)))
-        frames[-1].insert(0, column, value)
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(columns))
+def _frame(name: str, which: str, columns: Sequence[str], tables: Iterable[tuple[Any, LogTable]]) -> DataFrame:
+    """The rows of all ``tables``, each after the value that says which table it was."""
+    rows = [(value, *row) for value, table in tables for row in table.rows]
+    return data_frame(f"Run.{name}", rows, (which, *columns))

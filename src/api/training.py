@@ -12,6 +12,7 @@ from contextvars import copy_context
 from typing import Any
 
 from ..cluster.actors import LostActorError
+from ..errors import number_of
 from ..loop import TrainLoop
 from ..reports.report import write_report
 from ..runs.files import REPORT
@@ -41,7 +42,7 @@ def train(loop: TrainLoop) -> dict[str, Any]:
 
 
 def _train(loop: TrainLoop) -> dict[str, Any]:
-    done = f", after {loop.progress.iteration} iterations" if loop.progress.iteration else ""
+    done = f", after {number_of(loop.progress.iteration, 'iteration')}" if loop.progress.iteration else ""
     loop.display.say(f"{loop.display.title}, seed {loop.seed}: {loop.directory.path}{done}")
     with loop.display:
         try:

@@ -51,7 +51,22 @@ FIRST = {"train": "experiment", "sweep": "sweep", "reproduce": "table"} | dict.f
 
 
 def main() -> None:
-    """The console script.  ``troupe key=value ...`` is ``troupe train key=value ...``."""
+    """The console script.  ``troupe key=value ...`` is ``troupe train key=value ...``.
+
+    Where the reader of what it prints ends first (``troupe runs | head -1``) it ends at once and in silence, with the
+    status of a program that the pipe's signal ended.  The signal itself would end servers for any lost connection.
+    """
+    try:
+        try:
+            _main()
+        finally:
+            sys.stdout.flush()  # here, and not at the interpreter's end, which prints what fails
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
+        sys.exit(128 + signal.SIGPIPE)
+
+
+def _main() -> None:
     first, *rest = sys.argv[1:] or ["--help"]
     if first in ("-h", "--help"):
         print(usage())
@@ -91,6 +106,8 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         module.start(name, arguments) if name in CONFIGURED else module.main(arguments)
     except KeyboardInterrupt:  # before the command has begun what it would have to end itself
         sys.exit("interrupted")
+    except BrokenPipeError:
+        raise
     except OSError as error:  # it names the file
         sys.exit(f"error: {error}")
 

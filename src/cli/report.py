@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import DiskFullError, visible
-from ..runs.files import CONFIG, REPORT, RunDirectoryError
+from ..errors import DiskFullError, no_folder, number_of, visible
+from ..runs.files import CONFIG, REPORT, SWEEP, RunDirectoryError
 from ..runs.index import find_runs
 from .main import loading
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from ..reports.comparison import RunsPage
 
 PAGE = "runs.html"
-SWEEP = "sweep.json"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -91,11 +90,11 @@ def gather(folders: Sequence[Path]) -> RunsPage:
     Raises :class:`~troupe.runs.files.RunDirectoryError` for a folder that is not there, and where no run is left.
     """
     from ..reports.comparison import RunsPage, problems_of, read_run
-    from ..reports.grouping import Setting, one_per_seed, settings_of
+    from ..reports.grouping import Setting, settings_of
     from ..sweep.overview import Overview, parts_of
 
     for folder in (folder for folder in folders if not folder.is_dir()):
-        raise RunDirectoryError(f"{folder}: {'it is a file' if folder.is_file() else 'there is no such folder'}")
+        raise RunDirectoryError(f"{folder}: {no_folder(folder)}")
     shown = [Overview.of_table(folder) for folder in folders if parts_of(folder)]
     places = [place for folder in folders for place in parts_of(folder) or [folder]]
     problems = [problem for one in shown for problem in one.problems]
@@ -116,21 +115,18 @@ def gather(folders: Sequence[Path]) -> RunsPage:
         if place not in told:
             tables += [replace(table, title=prefix + table.title) for table in overview.tables]
         for name, own in overview.settings.items():
-            setting, left_out = one_per_seed(prefix + name, [read_run(path) for path in own])
-            settings.append(replace(setting, group=group))
-            problems += left_out
+            settings.append(Setting(prefix + name, tuple(map(read_run, own)), group))
     others, left_out = settings_of(map(read_run, _runs([place for place in places if not _is_sweep(place)], problems)))
     settings += others
     if not settings:
         raise RunDirectoryError("; ".join([*problems, "no run is left to show"]))
     names = [one.name for one in shown] or [overview.name for overview in sweeps.values()]
-    count = sum(len(setting.runs) for setting in settings)
     asked = [*(one.question for one in shown), *(overview.question for overview in sweeps.values())]
     questions = dict.fromkeys(filter(None, asked))
-    title, plots = (
-        ", ".join(names) or f"{count} run{'s' if count != 1 else ''}",
-        [plot for one in shown for plot in one.plots.items()],
-    )
+    runs = [run for setting in settings for run in setting.runs]
+    experiments = {str(run.config.get("name", "")) for run in runs}
+    title = ", ".join(names or (experiments if len(experiments) == 1 else ())) or number_of(len(runs), "run")
+    plots = [plot for one in shown for plot in one.plots.items()]
     problems += [*left_out, *problems_of(settings)]
     return RunsPage(title, settings, " ".join(questions), tables, problems, plots)
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn, TextIO
 
-from ..errors import visible
+from ..errors import number_of, visible
 from ..sweep.options import Options
 from .main import loading
 from .sweep import missing_lines, name_damaged, name_unanswering, perform, train_missing
@@ -62,7 +62,7 @@ def _print_plans(plans: Sequence[TablePlan], options: Options) -> None:
             own |= {job.training: job for job in jobs}
             print("\n".join([_numbers(plan, part, len(jobs)), *missing_lines(jobs, hours)]))
             if cells := len(cells_of(part)):
-                print(f"  and {cells} evaluations of teams of finished runs")
+                print(f"  and {number_of(cells, 'evaluation')} of teams of finished runs")
         print(f"{_title(plan)}: missing {cost_text(list(own.values()), hours)}", flush=True)
         missing |= own
     if len(plans) > 1:
@@ -82,8 +82,8 @@ def _perform(plan: TablePlan, options: Options) -> bool:
     say = partial(_say, sys.stdout)  # a run in this process has the output in its file meanwhile
     evaluate = partial(play, jobs=jobs, config_dir=options.config_dir)
     teams = sum(len(cells_of(part)) for part in plan.parts)
-    then = f", then {teams} teams of finished runs" if teams else ""
-    print(f"{_title(plan)}: {jobs} runs at a time{then}", flush=True)
+    then = f", then {number_of(teams, 'team')} of finished runs" if teams else ""
+    print(f"{_title(plan)}: {number_of(jobs, 'run')} at a time{then}", flush=True)
     try:
         for part in plan.parts:
             _train(plan, part, options, jobs, say)
@@ -116,7 +116,7 @@ def _train(plan: TablePlan, part: PartPlan, options: Options, jobs: int, say: Ca
 
 def _numbers(plan: TablePlan, part: PartPlan, missing: int) -> str:
     count = len({job.training for job in part.record.jobs})  # settings that are one run are one
-    return f"{plan.table.name}, {part.name}: {count} runs, {count - missing} finished, {missing} to run"
+    return f"{plan.table.name}, {part.name}: {number_of(count, 'run')}, {count - missing} finished, {missing} to run"
 
 
 def _title(plan: TablePlan) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..errors import visible
+from ..errors import no_folder, visible
 from ..reports.grouping import ABSENT, differences, last_name
 from ..reports.values import duration, numeric
 from ..runs.files import RunDirectoryError
@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> None:
     folders = options.folders or [Path("runs")]
     for folder in folders:
         if not folder.is_dir():
-            sys.exit(f"error: {visible(folder)}: {'it is a file' if folder.is_file() else 'there is no such folder'}")
+            sys.exit(f"error: {visible(f'{folder}: {no_folder(folder)}')}")
     runs = {run: facts(run) for folder in folders for run in find_runs(folder)}
     for run, differs in differences([run for run, row in runs.items() if "problem" not in row]).items():
         runs[run]["differs"] = differs

@@ -24,7 +24,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from ..errors import ConfigError, check_whole
+from ..errors import ConfigError, check_whole, number_of
 from ..evaluation.assignment import LocalPolicy
 from ..gateway.guard import KEY_ENV, LOCAL, Guard, GuardSettings
 from ..models.bases.base_models import BaseModelError, resolve
@@ -283,8 +283,7 @@ def serve(keys: Mapping[str, Any]) -> None:
     check_version()
     check_addresses(plan, keys["host"])
     check_templates(plan)
-    servers = "1 server" if len(plan) == 1 else f"{len(plan)} servers"
-    print(f"starting {servers} of vLLM, which takes a minute or more", flush=True)
+    print(f"starting {number_of(len(plan), 'server')} of vLLM, which takes a minute or more", flush=True)
     with running(plan, keys["host"], settings, access) as processes:
         await_all(plan, keys["host"], processes)
         for serving in plan:

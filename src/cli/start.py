@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from ..errors import ConfigError
 from ..setup.command_line import check_command_line, fail, fail_or_raise, with_open_keys
 from .main import loading
 
+PRINTING = {"--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc"}
+"""Hydra's options with which a command only prints."""
+
 
 def start(name: str, arguments: Sequence[str]) -> None:
     """The command ``name`` of :data:`.main.CONFIGURED` with the words ``arguments``."""
@@ -29,6 +33,8 @@ def start(name: str, arguments: Sequence[str]) -> None:
     # Hydra reads them there.  So does Lightning, which starts the other processes of strategy=ddp with them: as
     # `troupe key=value ...`, which is `troupe train key=value ...`.
     sys.argv[1:] = words
+    if PRINTING & {*words}:  # Hydra prints the traceback of a pipe whose reader has ended
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     with TemporaryDirectory() as nowhere:
         dry = any(word.lstrip("+").lower() == "dry_run=true" for word in words)
         if dry and {"-m", "--multirun"} & {*words}:

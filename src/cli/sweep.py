@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING
 
 from hydra.errors import HydraException
 
-from ..errors import ConfigError, visible
-from ..runs.files import RunDirectoryError
+from ..errors import ConfigError, number_of, visible
+from ..runs.files import SWEEP, RunDirectoryError
 from ..runs.index import readable_runs
 from ..setup.composition import register
 from ..sweep.launcher import launcher_of
@@ -78,7 +78,10 @@ def _perform(
     finished = [row for row in rows if row["status"] == "finished"]
     stale = sum(bool(row["stale"]) for row in finished)
     hint = f" ({stale} of them stale: rerun_stale=true runs them again)" if stale else ""
-    print(f"sweep {record.name}: {len(rows)} runs, {len(finished)} finished{hint}, {len(jobs)} to run", flush=True)
+    print(
+        f"sweep {record.name}: {number_of(len(rows), 'run')}, {len(finished)} finished{hint}, {len(jobs)} to run",
+        flush=True,
+    )
     if options.dry_run:
         hours = hours_of(jobs, measurable)
         print("\n".join([*missing_lines(jobs, hours), f"in all {cost_text(jobs, hours)}"]), flush=True)
@@ -86,7 +89,7 @@ def _perform(
     try:
         train_missing(record, jobs, options, options.launcher, hydra_overrides, options.launcher != "basic")
     finally:  # also after an interrupt
-        if (record.folder / "sweep.json").is_file():
+        if (record.folder / SWEEP).is_file():
             page, rows = write_tables(record.folder)
             print(f"\n{page}\n{record.folder / 'table.md'}; charts and CSV are beside it", flush=True)
     return all(row["status"] == "finished" for row in rows)

@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ..errors import visible
+from ..errors import no_folder, visible
 from ..runs.bounded import UnreadableError, read_text
 from ..runs.files import CHECKPOINTS, CONFIG, EPISODES, EVALUATIONS, LOCK, METRICS, PHASE, SUMMARY, RunDirectoryError
 from ..runs.index import find_runs
@@ -31,6 +31,8 @@ from .main import loading
 
 HOST = "127.0.0.1"
 PORT = 8400
+LISTED = 3
+"""Runs whose progress is told; of more, so many of those that go on."""
 POLICY = "default-src 'none'; frame-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; script-src 'nonce-{}'"
 SHELL = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>troupe watch</title>
@@ -85,8 +87,12 @@ class WatchServer(ThreadingHTTPServer):
                 stamp = f"{_changed(path)} {is_held(path / LOCK)}"  # one that was killed writes nothing
                 if self._read.get(path, ("", ""))[0] != stamp:
                     self._read[path] = (stamp, _progress(path))
-        read = [(*self._read[path], _phase(path)) for path in paths]
-        return {"stamp": ", ".join(each[0] for each in read), "text": "; ".join(each[1] + each[2] for each in read)}
+        told, text = paths, list[str]()
+        if len(paths) > LISTED:
+            told = [path for path in paths if is_held(path / LOCK)]
+            text = [f"{len(paths)} runs, {len(told) or 'none'} of them running"]
+        text += [self._read[path][1] + _phase(path) for path in told[:LISTED]]
+        return {"stamp": ", ".join(self._read[path][0] for path in paths), "text": "; ".join(text)}
 
     def report(self) -> str:
         """The page.  It is made anew for another stamp, and takes at most a tenth of the time."""
@@ -154,7 +160,7 @@ def _progress(path: Path) -> str:
     loop = run.config.get("loop")
     planned = loop.get("iterations", "?") if isinstance(loop, dict) else "?"
     written = time.strftime("%H:%M:%S", time.localtime(_changed(path) / 1e9))
-    name = f"{run.config.get('name', path.name)}, seed {run.config.get('seed', '?')}"
+    name = f"{run.config.get('name', '')} {path.name}".strip()
     return f"{name}: {run.state}, iteration {len(run.rows)} of {planned}, written {written}"
 
 
@@ -201,7 +207,8 @@ def main(arguments: Sequence[str]) -> None:
     folders: list[Path] = options.folders
     for folder in folders:
         if not _runs([folder]):
-            sys.exit(f"error: {visible(str(folder))} is no run directory, and none is below it")
+            reason = "it is no run directory, and none is below it" if folder.is_dir() else no_folder(folder)
+            sys.exit(f"error: {visible(f'{folder}: {reason}')}")
     try:
         server = WatchServer(folders, options.port)
     except (OSError, OverflowError) as error:

@@ -13,7 +13,7 @@ from ..experience import Episode
 from ..models.pools.team import Team, scored_samples
 from ..runs.metrics import timed
 from ..runs.output import RunOutput
-from ..runs.tables import tree_table
+from ..runs.tables import candidate_table
 from .pictures import pictures
 from .settings import TreeSettings
 from .tree_records import Scores, TrainingTree, baselines, tree_record
@@ -99,7 +99,7 @@ class TreeKeeper:
                 tree.pictures = await pictures(world, tree.episode.task, tree.episode)
         records = [tree_record(tree, iteration, self.policies, self.tokenizers) for tree in trees]
         written = self.output.directory.trees(iteration, records, self.settings.max_mb * 10**6)
-        self.output.loggers.table(lambda: tree_table(records), iteration)
+        self.output.loggers.table(lambda: candidate_table(records), iteration)
         return written
 
     async def written(self, *, wait: bool = True) -> dict[str, float]:

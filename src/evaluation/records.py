@@ -16,6 +16,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from ..errors import no_folder
 from ..runs.bounded import json_lines, read_content
 from ..runs.directory import write_atomic
 from ..runs.files import (
@@ -113,7 +114,7 @@ def locate(place: str) -> tuple[EvaluationRecord, str | None]:
         if not folders and is_run(path):
             raise EvaluationError(f"the run {path} has no evaluation yet; make one with `troupe eval run={path}`")
         if not folders:
-            raise EvaluationError(f"{path} holds no evaluation")
+            raise EvaluationError(f"{path}: {'it holds no evaluation' if path.is_dir() else no_folder(path)}")
         if len(folders) > 1:
             raise EvaluationError(f"{path} holds several evaluations; name one of {', '.join(map(str, folders))}")
         path = folders[0]

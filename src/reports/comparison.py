@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ..errors import number_of
 from ..runs.directory import write_atomic
 from ..runs.files import FORMAT, FORMAT_KEY
 from ..runs.run import RunReader
@@ -86,12 +87,8 @@ def render(content: RunsPage) -> str:
 def _facts(settings: Sequence[Setting]) -> list[str]:
     runs = [run for setting in settings for run in setting.runs]
     finished = sum(run.status == "finished" for run in runs)
-    counts = [_count(len(settings), "setting"), _count(len(runs), "run")]
+    counts = [number_of(len(settings), "setting"), number_of(len(runs), "run")]
     return [*counts, "all finished" if finished == len(runs) else f"{finished} finished"]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def _versions(settings: Sequence[Setting]) -> list[str]:

@@ -121,9 +121,10 @@ def learning_curve(run: RunReader) -> ChartDrawing | None:
     if not numeric(iterations):
         iterations = file.iteration if (file := episodes_of(run, "eval")) else len(run.rows)
     end = iterations or 0
-    for name, key, x in (("test, before", "eval_before", 0), ("test, after", "eval", end)):
-        if (score := score_of(run, key)) and score.interval:
-            series.append(Series(name, [(x, score.success)], GREY, "dots", [(x, *score.interval)]))
+    ends = [(x, score) for x, key in ((0, "eval_before"), (end, "eval")) if (score := score_of(run, key))]
+    tests = [(x, score.success, score.interval) for x, score in ends if score.interval]
+    if tests:
+        series.append(Series("test", [(x, y) for x, y, _ in tests], GREY, "dots", [(x, *span) for x, _, span in tests]))
     if validation and validation[0][0] and tested:  # played on other tasks: no part of the line
         series.append(Series("", [(0, tested.success), validation[0]], style="dashed"))
     series.append(Series("validation", validation, band=bands))  # the last: its smaller dots are on those of the test

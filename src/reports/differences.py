@@ -10,6 +10,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import number_of
 from ..evaluation.comparison import Results, compare
 from ..evaluation.statistics import DIFFERENCE, SHARE, hierarchical_estimate, holm, t_interval
 from ..runs.run import RunReader
@@ -232,7 +233,7 @@ def _chart(names: tuple[str, str], by_task: Sequence[TaskDifference], colours: t
             f"difference {signed(task.difference)} points{f', {task.seeds} seeds' if task.seeds > 1 else ''}"
         )
     lowest, highest = signed(by_task[0].difference), signed(by_task[-1].difference)
-    drawing.description = f"{len(by_task)} tasks, from {lowest} to {highest} points"
+    drawing.description = f"{number_of(len(by_task), 'task')}, from {lowest} to {highest} points"
     return drawing
 
 

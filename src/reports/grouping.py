@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..runs.files import CONFIG
@@ -35,8 +35,9 @@ class Setting:
 
 
 def settings_of(runs: Iterable[RunReader]) -> tuple[list[Setting], list[str]]:
-    """The settings of ``runs``, which are tolerant: those of one training configuration but for its seed.  And
-    sentences about runs that are left out: a newer one has their setting and seed, or their configuration is cut.
+    """The settings of ``runs``, which are tolerant: those of one training configuration but for its seed; of several
+    with one seed, too, each is in a setting of its own.  And sentences about runs that are left out, since their
+    configuration is cut.
     """
     groups: dict[str, list[RunReader]] = {}
     cut = []
@@ -46,27 +47,22 @@ def settings_of(runs: Iterable[RunReader]) -> tuple[list[Setting], list[str]]:
             continue
         groups.setdefault(json.dumps(_keys(run), sort_keys=True, default=str), []).append(run)
     names = _names([group[0] for group in groups.values()])
-    kept = [one_per_seed(name, group) for name, group in zip(names, groups.values(), strict=True)]
-    return [setting for setting, _ in kept], cut + [problem for _, problems in kept for problem in problems]
+    shown = [each for name, group in zip(names, groups.values(), strict=True) for each in _repeated(name, group)]
+    if len(names) == 1:  # which the title says
+        shown = [replace(each, name=each.name.removeprefix(f"{names[0]}, ")) for each in shown]
+    return shown, cut
 
 
-def one_per_seed(name: str, runs: Sequence[RunReader]) -> tuple[Setting, list[str]]:
-    """The setting of ``runs``: of several with one seed, a finished one, or else the newest; and sentences about the
-    others."""
+def _repeated(name: str, runs: Iterable[RunReader]) -> list[Setting]:
+    """The runs of one configuration: a setting with a run of each seed, finished ones before others and older ones
+    before newer ones; another one, with its folder's name or a number, with the second of each seed; and so on."""
     by_seed: dict[str, list[RunReader]] = {}
-    for run in runs:
+    for run in sorted(runs, key=lambda run: (run.status != "finished", run.path.name)):
         by_seed.setdefault(str(run.config.get("seed", run.path)), []).append(run)
-    kept, problems = [], []
-    for seed, same in by_seed.items():
-        best = max(same, key=lambda run: (run.status == "finished", run.path.name))
-        kept.append(best)
-        problems += [
-            f"{run.path} is left out: {best.path.name} has setting {name} and seed {seed}, too."
-            for run in same
-            if run is not best
-        ]
-    kept.sort(key=lambda run: str(run.config.get("seed", "")).zfill(9))
-    return Setting(name, tuple(kept)), problems
+    same = [by_seed[seed] for seed in sorted(by_seed, key=lambda seed: seed.zfill(9))]
+    times = [tuple(own[n] for own in same if n < len(own)) for n in range(max(map(len, same)))]
+    labels = [f"runs {n}" if more else run.path.name for n, (run, *more) in enumerate(times, start=1)]
+    return [Setting(f"{name}, {label}" if times[1:] else name, own) for label, own in zip(labels, times, strict=True)]
 
 
 def _keys(run: RunReader) -> dict[str, Any]:

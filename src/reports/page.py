@@ -11,6 +11,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from ..errors import number_of
 from .charts import number, percent
 from .values import duration
 
@@ -41,7 +42,7 @@ SETTINGS_PAGE = PageFiles(
 def render_page(files: PageFiles, **content: Any) -> str:
     """The page of ``files`` with ``content``; what a model wrote is escaped."""
     environment = Environment(loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"number": number, "percent": percent, "duration": duration}
+    environment.filters |= {"number": number, "percent": percent, "duration": duration, "number_of": number_of}
     environment.trim_blocks = environment.lstrip_blocks = True
     groups = ["\n".join(file.read_text(encoding="utf-8") for file in group) for group in files.scripts]
     script = "\n".join(f'(() => {{\n"use strict";\n{text}}})();' for text in groups)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ..errors import number_of
 from ..runs.directory import write_atomic
 from ..runs.episodes import EpisodeFile
 from ..runs.files import EVALUATIONS, FORMAT, FORMAT_KEY, REPORT, VERSIONS
@@ -125,9 +126,7 @@ def _facts(run: RunReader) -> list[str]:
     if isinstance(team := _at(run.config, "algorithm", "reward", "team"), str):
         facts.append(f"reward.team {team}")
     if isinstance(policies := run.config.get("policies"), dict):
-        facts.append(
-            f"{len(policies)} {'policy' if len(policies) == 1 else 'policies'}: {', '.join(map(str, policies))}"
-        )
+        facts.append(f"{number_of(len(policies), 'policy', 'policies')}: {', '.join(map(str, policies))}")
     if (commit := run.versions.get("commit", "unknown")) != "unknown":  # of a wheel it is
         facts.append(f"commit {commit}")
     facts += [f"own commit {run.versions['own_commit']}"] if "own_commit" in run.versions else []

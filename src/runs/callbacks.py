@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
-from ..errors import check_whole
+from ..errors import check_whole, number_of
 from ..experience import Episode
 from .directory import RunDirectory
 from .progress import Progress
@@ -92,7 +92,7 @@ class Callbacks:
             try:
                 getattr(callback, event)(run, *arguments)
             except Exception as error:  # the user's code may raise any
-                error.add_note(f"in callbacks.{name}, {event}, after {run.progress.iteration} iterations")
+                error.add_note(f"in callbacks.{name}, {event}, after {number_of(run.progress.iteration, 'iteration')}")
                 raise
 
     def state_dict(self) -> dict[str, Any]:

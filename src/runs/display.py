@@ -21,7 +21,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..errors import visible
+from ..errors import number_of, visible
 from ..experience import Episode
 from .faults import Observers
 from .files import PHASE
@@ -48,7 +48,7 @@ def describe(name: str, result: Mapping[str, Any]) -> str:
     lost = f", {count} lost" if (count := result.get("lost_episodes")) else ""
     return (
         f"{name}: success {result['success']:.1%} (95 % interval {low:.1%} to {high:.1%}, "
-        f"{result['episodes']} held-out tasks{lost}), {result['turns']:.2f} turns"
+        f"{number_of(result['episodes'], 'held-out task')}{lost}), {result['turns']:.2f} turns"
     )
 
 

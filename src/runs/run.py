@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import AbsentError
+from ..errors import no_folder
 from .bounded import UnreadableError, read_text
 from .budget import Budget
 from .episodes import EpisodeFile, episode_files
@@ -23,6 +23,7 @@ from .files import (
     SEALED,
     SUMMARY,
     SWAPPED,
+    SWEEP,
     VERSIONS,
     RunDirectoryError,
     briefly,
@@ -33,7 +34,8 @@ from .files import (
 from .fingerprint import code_hash, evaluation_keys, training_hash
 from .lock import is_held
 from .older import with_current_config, with_current_keys
-from .trees import TreeFile, read_trees, tree_files
+from .tables import data_frame
+from .trees import TreeFile, TreeRecord, read_trees, tree_files
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -56,7 +58,7 @@ class RunReader:
         run.rows[-1]["rollout/turns"]                      # a row of metrics.jsonl
         run.values("eval/success")                         # [(10, 0.41), (20, 0.63), ...]
         run.episodes("test", 0)[0]["messages"]             # of the evaluation before training
-        run.trees(0)[0]["nodes"]                           # of a training tree
+        run.tree_records(0)[0]["nodes"]                    # of a training tree
         run.checkpoint("best") / "tool"                    # a folder for from_pretrained
 
     A file that is not there is empty, a line that is cut off is left out, and ``problems`` names both.  A damaged
@@ -73,10 +75,13 @@ class RunReader:
         except OSError as error:  # a name that is too long, a folder that may not be read
             raise RunDirectoryError(f"{path} is not a run directory: {error.strerror}") from error
         if not found:
-            reason = "it is a file" if path.is_file() else "there is no such folder"
-            reason = f"{CONFIG} is missing" if path.is_dir() else reason
+            reason = f"{CONFIG} is missing" if path.is_dir() else no_folder(path)
             if runs := sorted(path.glob(f"*/{CONFIG}")):  # named after the time of their start
-                reason += f"; it holds {len(runs)} run directories, the last of which is {runs[-1].parent}"
+                several = f"{len(runs)} run directories, the last of which is" if runs[1:] else "the run directory"
+                reason += f"; it holds {several} {runs[-1].parent}"
+            if sweep := next((each for each in (path / SWEEP, *path.glob(f"*/{SWEEP}")) if each.is_file()), None):
+                place = "it" if sweep.parent == path else sweep.parent
+                reason += f"; {place} is a sweep, which `troupe report` and troupe.Sweep read"
             raise RunDirectoryError(f"{path} is not a run directory: {reason}")
         self.path, self.tolerant = path, tolerant
 
@@ -192,13 +197,7 @@ class RunReader:
 
         Raises :class:`~troupe.errors.AbsentError` where pandas is not installed.
         """
-        try:
-            from pandas import DataFrame
-        except ImportError as error:
-            raise AbsentError(
-                "Run.metrics is a pandas DataFrame: install troupe-rl[notebook], or read Run.rows"
-            ) from error
-        return DataFrame(self.rows, columns=None if self.rows else ["iteration"]).set_index("iteration")
+        return data_frame("Run.metrics", self.rows, None if self.rows else ["iteration"]).set_index("iteration")
 
     def values(self, key: str) -> list[tuple[int, Any]]:
         """(Iteration, value) of the rows that have the metric ``key``."""
@@ -229,7 +228,7 @@ class RunReader:
             raise RunDirectoryError(f"{self.path / EPISODES} has no episodes '{name}'. Known: {known}")
         return self.episode_files[name].episodes
 
-    def trees(self, iteration: int | None = None) -> list[dict[str, Any]]:
+    def tree_records(self, iteration: int | None = None) -> list[TreeRecord]:
         """The training trees that were kept after so many iterations, or all: plain data, see docs/reports.md.
 
         Raises :class:`~troupe.runs.files.RunDirectoryError` where there are none of that iteration, naming those that

@@ -1,11 +1,18 @@
-"""Tables: of texts, for pages of sweeps; of episodes, a row per message; of training trees, a row per candidate."""
+"""Tables: of texts, for pages of sweeps; of episodes, a row per message; of training trees, a row per tree and one per
+candidate."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from ..errors import AbsentError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Cell = str | int | float | bool | None
 LONGEST = 4000
@@ -29,6 +36,10 @@ class LogTable:
 
 
 MESSAGE = ("episode", "task", "success", "turn", "agent", "saw", "said", "team", "local", "picture")
+TREE = (
+    *("episode", "task", "split", "sample", "watched", "nodes", "candidates", "env_steps", "reward", "live_nodes"),
+    *("leaves", "success", "turns", "team_return"),
+)
 CANDIDATE = (
     *("episode", "task", "sample", "watched", "node", "parent", "turn", "agent", "candidate", "prompt", "text"),
     *("reward", "team", "local", "baseline", "advantage", "continued", "tokens", "mean_logprob_nats", "finish_reason"),
@@ -50,6 +61,22 @@ def episode_table(split: str, episodes: Iterable[Mapping[str, Any]]) -> LogTable
 
 
 def tree_table(trees: Iterable[Mapping[str, Any]]) -> LogTable:
+    """One row per training tree: ``reward`` is the mean over its candidates, ``live_nodes`` are those whose candidates
+    differ in it; ``success``, ``turns`` and ``team_return`` are means over the ``leaves``, the ends that were reached.
+    """
+    rows: list[tuple[Cell, ...]] = []
+    for number, tree in enumerate(trees):
+        rewards = [[candidate["reward"] for candidate in node["candidates"]] for node in tree["nodes"]]
+        ends = [outcome for edge in tree["edges"] if (outcome := edge.get("outcome"))]
+        place = (number, tree["task_id"], tree["split"], tree["sample"], tree["watched"])
+        sizes = (len(rewards), sum(map(len, rewards)), tree["env_steps"])
+        learnt = (_mean([reward for own in rewards for reward in own]), sum(len(set(own)) > 1 for own in rewards))
+        reached = (_mean([end[key] for end in ends if key in end]) for key in ("success", "turns", "team_return"))
+        rows.append((*place, *sizes, *learnt, len(ends), *reached))
+    return LogTable("trees", TREE, rows)
+
+
+def candidate_table(trees: Iterable[Mapping[str, Any]]) -> LogTable:
     """One row per candidate of training trees, as ``episodes/train_ITERATION.jsonl`` has them."""
     rows: list[tuple[Cell, ...]] = []
     for number, tree in enumerate(trees):
@@ -61,11 +88,15 @@ def tree_table(trees: Iterable[Mapping[str, Any]]) -> LogTable:
                     (
                         *(*place, node["turn"], node["agent"], c, node["prompt"], candidate["text"]),
                         *(candidate[key] for key in ("reward", "team", "local", "baseline", "advantage", "continued")),
-                        *(len(candidate["token_ids"]), fmean(logprobs) if logprobs else None),
+                        *(len(candidate["token_ids"]), _mean(logprobs)),
                         candidate["finish_reason"],
                     )
                 )
     return LogTable("trees", CANDIDATE, rows)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def _rows(picture: Any) -> str:
@@ -109,3 +140,30 @@ class PlainTable:
     heads: Sequence[str]
     lines: Sequence[Sequence[str]]
     note: str = ""
+
+
+def data_frame(name: str, rows: Sequence[Any], columns: Sequence[str] | None = None) -> DataFrame:
+    """``rows`` as a table, for what is called ``name``.
+
+    Raises :class:`~troupe.errors.AbsentError` where pandas is not installed.
+    """
+    try:
+        from pandas import DataFrame
+    except ImportError as error:
+        raise AbsentError(f"{name} is a pandas DataFrame: install troupe-rl[notebook]") from error
+    return DataFrame(rows, columns=None if columns is None else list(columns))
+
+
+CELL = ' style="text-align: left; white-space: pre-wrap; padding: 2px 8px"'
+"""Of a notebook's table: a text has several lines, and notebooks set cells to the right."""
+
+
+def html_table(heads: Sequence[str], lines: Iterable[Sequence[Cell]], caption: str = "") -> str:
+    """A table for a notebook, in which all text stays text: a model may have written it."""
+    texts = [
+        [f"{cell:.3g}" if isinstance(cell, float) else "" if cell is None else str(cell) for cell in line]
+        for line in lines
+    ]
+    body = "".join(f"<tr>{''.join(f'<td{CELL}>{escape(text)}</td>' for text in line)}</tr>" for line in texts)
+    head = f"<tr>{''.join(f'<th{CELL}>{escape(text)}</th>' for text in heads)}</tr>" if heads else ""
+    return f"<table><caption{CELL}>{escape(caption)}</caption>{head}{body}</table>"

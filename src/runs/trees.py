@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..errors import number_of
 from ..experience import LARGEST_VOCABULARY
 from .episodes import has_types
 from .files import EPISODES, SECONDS, TIMES, RunDirectoryError, briefly, read_lines
+from .tables import html_table
 
 TREE_FORMAT = 1
 """The version of a line's schema that this code writes, its key ``tree_format``."""
@@ -26,6 +29,28 @@ PER_TOKEN = {"tokens": (str,)} | dict.fromkeys(
 """Lists with a value for each token, or none, and the types of the values."""
 
 
+class TreeRecord(dict[str, Any]):
+    """A training tree as plain data, docs/reports.md has its keys; a notebook shows its prompts and candidates."""
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(self['task_id'])}, after {number_of(self['iteration'], 'iteration')}</p>" + "".join(
+            f'<details open style="margin-left: {2 * node["depth"]}em"><summary>turn {node["turn"]}, '
+            f"{escape(node['agent'])}</summary><pre>{escape(node['prompt'])}</pre>{_candidates(node)}</details>"
+            for node in self["nodes"]
+        )
+
+
+def _candidates(node: Mapping[str, Any]) -> str:
+    heads = ("", "went on", "reward", "advantage", "text")
+    return html_table(
+        heads,
+        [
+            (c, "yes" if each["continued"] else "", each["reward"], each.get("advantage"), each["text"])
+            for c, each in enumerate(node["candidates"])
+        ],
+    )
+
+
 class TreeFile:
     """The trees of one iteration, read when they are first asked for.  ``iteration`` counts the iterations before it.
 
@@ -37,7 +62,7 @@ class TreeFile:
         self.iteration = int(path.stem.partition("_")[2])
 
     @cached_property
-    def _content(self) -> tuple[list[dict[str, Any]], list[str]]:
+    def _content(self) -> tuple[list[TreeRecord], list[str]]:
         name = f"{EPISODES}/{self.path.name}"
         lines, problems = read_lines(self.path.parents[1], name)
         trees, times = [], self._times()
@@ -50,7 +75,7 @@ class TreeFile:
                 for key, values in times.get(number, {}).items():
                     for node, value in zip(tree["nodes"], values, strict=False):
                         node |= {key: value} if isinstance(value, int | float) else {}
-                trees.append(tree)
+                trees.append(TreeRecord(tree))
         if not lines and not problems:
             problems.append(f"{name} is empty.")
         return trees, briefly(problems)
@@ -61,8 +86,8 @@ class TreeFile:
         return {number: {key: row[key] for key in TIMES if isinstance(row.get(key), list)} for number, row in lines}
 
     @property
-    def trees(self) -> list[dict[str, Any]]:
-        """One dictionary per episode; docs/reports.md has the keys."""
+    def trees(self) -> list[TreeRecord]:
+        """One per episode."""
         return self._content[0]
 
     @property
@@ -77,7 +102,7 @@ def tree_files(run: Path) -> dict[int, TreeFile]:
     return {file.iteration: file for file in files}
 
 
-def read_trees(run: Path, iteration: int | None, *, tolerant: bool) -> list[dict[str, Any]]:
+def read_trees(run: Path, iteration: int | None, *, tolerant: bool) -> list[TreeRecord]:
     """The trees of one iteration, or of all in their order.
 
     Raises :class:`RunDirectoryError` where there is no such file, naming those that there are; and, unless

@@ -18,7 +18,7 @@ from ..cluster.actors import check_installed
 from ..envs.base import TeamEnv
 from ..envs.datasets import without_downloads
 from ..envs.returned import TaskSource, check_start
-from ..errors import AbsentError, ConfigError
+from ..errors import AbsentError, ConfigError, number_of
 from ..experience import Split
 from ..models.bases.base_models import MADE, SHIPPED, is_gguf, place, resolve
 from ..models.bases.known import PUBLISHED, ShippedTokenizer, shipped_shape
@@ -133,8 +133,8 @@ def check_state(state: dict[str, Any], settings: LoopSettings, checkpoints: Chec
     over = settings.budget.exhausted(progress.iteration, progress.completions)
     if over and RunReader(directory.path).status == "finished":
         raise ConfigError(
-            f"resume={directory.path}: the run has finished, after {progress.iteration} iterations; to go on, give a "
-            "larger loop.iterations (it is the total), or loop.completions"
+            f"resume={directory.path}: the run has finished, after {number_of(progress.iteration, 'iteration')}; to go "
+            "on, give a larger loop.iterations (it is the total), or loop.completions"
         )
     directory.check_rows(progress.iteration - bool(progress.row))
 

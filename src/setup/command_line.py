@@ -72,7 +72,7 @@ def check_command_line(config: str, arguments: Sequence[str]) -> list[str]:
         with configurations(options.config_dir):
             overrides = parsed(options.overrides)
             if not options.multirun:
-                _check_one_run(overrides)
+                check_one_run(overrides)
             _check_launcher(overrides)
             values = {each.key_or_group: each.value() for each in overrides if not each.is_sweep_override()}
             check_overrides(config, options.overrides)
@@ -86,7 +86,8 @@ def check_command_line(config: str, arguments: Sequence[str]) -> list[str]:
     return [*words, *options.overrides]
 
 
-def _check_one_run(overrides: Sequence[Override]) -> None:
+def check_one_run(overrides: Sequence[Override]) -> None:
+    """Raise :class:`ConfigError` naming an override that has the values of several runs."""
     several = next((override for override in overrides if override.is_sweep_override()), None)
     if several is not None and not any(override.key_or_group == "hydra.mode" for override in overrides):
         key, _, values = str(several.input_line).partition("=")

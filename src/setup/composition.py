@@ -42,7 +42,7 @@ from hydra.plugins.config_source import ConfigResult, ConfigSource
 from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import OmegaConf
 
-from ..errors import ConfigError
+from ..errors import ConfigError, no_folder
 from .declarations import Declarations, team_config
 
 TEAM, FIGURES, EXPERIMENT, POLICY = "_team_/", "_figures_/", "experiment/", "policy/"
@@ -186,8 +186,7 @@ def configurations(folder: str | None = None, job_name: str = "app") -> Iterator
     Raises :class:`ConfigError` if the folder does not exist.
     """
     if folder is not None and not Path(folder).is_dir():
-        reason = "it is a file" if Path(folder).is_file() else "there is no such folder"
-        raise ConfigError(f"--config-dir {folder}: {reason}")
+        raise ConfigError(f"--config-dir {folder}: {no_folder(Path(folder))}")
     register()
     RegimeSearchPath.folder = folder
     try:

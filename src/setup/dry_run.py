@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ..cluster.execution import Execution, Resources
+from ..errors import number_of
 from ..models.pools.strategies import DeepSpeed, Sharded, StrategySettings
 from ..rollout.engines.local import cache_numbers, inner_width
 from ..rollout.engines.outline import Outline, Shape
@@ -190,8 +191,8 @@ def _trees(parts: Parts) -> str:
     watched = min(settings.trees.watched, parts.settings.validation_tasks)
     most = watched * sum(parts.sampler.max_completions(parts.world).values())
     return (
-        f"training trees, every {settings.trees.every} iterations: {tasks} of the tasks, and {watched} validation "
-        f"tasks with at most {most:,} completions more"
+        f"training trees, every {number_of(settings.trees.every, 'iteration')}: {tasks} of the tasks, and "
+        f"{number_of(watched, 'validation task')} with at most {most:,} completions more"
     )
 
 
@@ -317,19 +318,23 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
     for field in fields(Memory):
         pools.add_row(field.name, *(_bytes(getattr(pool.memory, field.name)) for pool in run_plan.pools))
     pools.add_row("memory per device", *(_bytes(pool.memory.total) for pool in run_plan.pools))
-    processes = "1 process" if run_plan.processes == 1 else f"{run_plan.processes} processes"
+    processes = "strategy.devices=auto: as for 1 process"
+    if run_plan.processes is not None:
+        processes = number_of(run_plan.processes, "process", "processes")
     return (
         pools,
-        "strategy.devices=auto: as for 1 process" if run_plan.processes is None else processes,
+        processes,
         *(run_plan.actors or _device_lines(run_plan.pools)),
         "(estimated; of an embedded engine the most, with prompts as long as its context: its cache grows with what it "
         "really decodes)",
         *(_remote_line(each) for each in run_plan.remote),
         *run_plan.scripted,
-        f"per iteration: {run_plan.tasks_per_iteration} tasks, K = {run_plan.k}, at most {run_plan.completions:,} "
-        f"completions of {run_plan.tokens:,} tokens; {run_plan.optimizer_steps} optimizer steps per policy",
+        f"per iteration: {number_of(run_plan.tasks_per_iteration, 'task')}, K = {run_plan.k}, at most "
+        f"{number_of(run_plan.completions, 'completion')} of {run_plan.tokens:,} tokens; "
+        f"{number_of(run_plan.optimizer_steps, 'optimizer step')} per policy",
         *([run_plan.trees] if run_plan.trees else ()),
-        f"{run_plan.iterations} iterations: at most {run_plan.iterations * run_plan.completions:,} completions",
+        f"{number_of(run_plan.iterations, 'iteration')}: "
+        f"at most {number_of(run_plan.iterations * run_plan.completions, 'completion')}",
     )
 
 

@@ -16,7 +16,7 @@ from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig, OmegaConf
 
 from ..envs.returned import TaskSource
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, nearest, number_of
 from ..evaluation.assignment import (
     LocalPolicy,
     PolicySource,
@@ -177,7 +177,8 @@ class TeamSource:
         if checkpoint not in names:
             raise ConfigError(
                 f"{key}={checkpoint if key == 'checkpoint' else self.run.path}: no checkpoint '{checkpoint}' in "
-                f"{folder.parent}; there {'is ' + ', '.join(names) if names else 'are none'}"
+                f"{folder.parent}; there {'is ' + ', '.join(names) if names else 'are none yet'}; checkpoint=base is "
+                "the team before training"
             )
         return folder
 
@@ -269,7 +270,7 @@ def build_conditions(
         count = call("world", world.task_count, request.split) if request.tasks is None else request.tasks
         if not count:
             raise ConfigError(f"world: it has no {request.split} tasks")
-        with notice(f"drawing {count} {request.split} tasks, some seconds in this world ..."):
+        with notice(f"drawing {number_of(count, f'{request.split} task')}, some seconds in this world ..."):
             key = f"tasks={count}, split={request.split}"
             tasks = call(key, TaskSource(world).tasks, request.split, count, request.task_seed)
         for temperature in dict.fromkeys(request.temperature):

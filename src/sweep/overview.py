@@ -1,5 +1,5 @@
-"""Sweeps and reproduced tables as their pages show them: the runs of each setting, also those that go on, and tables as
-cells.
+"""Sweeps and reproduced tables as their pages and notebooks show them: the runs of each setting, also those that go on,
+and tables as cells.
 
 Unlike the files of a sweep they are made of what is there: a damaged run is named and left out.
 """
@@ -9,20 +9,26 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..runs.bounded import UnreadableError, read_text
-from ..runs.files import RunDirectoryError
+from ..runs.files import SWEEP, RunDirectoryError
 from ..runs.index import is_run, readable_runs
-from ..runs.tables import PlainTable
+from ..runs.tables import PlainTable, data_frame, html_table
 from .cross_play import matrices
 from .outcomes import with_readings
 from .page import READ, TESTED, WORDS, estimates_cells, needed
 from .publication_results import TableResults
 from .record import SweepRecord
-from .rows import SweepJob, TableRow, aggregate
+from .rows import NESTED, SweepJob, TableRow, aggregate
 from .tables import budgets_line, readings_cells, settings_cells, verdicts_cells
 from .verdicts import judge
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 PLOTS = {"plot.svg": "Ours beside the paper's", "cross_play.svg": "Cross-play by regimes and seeds"}
 """The charts of a table, with their titles."""
@@ -91,9 +97,50 @@ class Overview:
         return cls(f"{table.title}, {results.scale}", table.question, tables=tables, problems=problems, plots=plots)
 
 
+class Sweep:
+    """The folder of a sweep, also while it goes on, for notebooks; it is read when it is first asked for, and once::
+
+        sweep = Sweep("runs/sweeps/seeds/sokoban_specialized")
+        sweep.settings[["setting", "after_mean", "after_low", "after_high"]]
+
+    Raises :class:`~troupe.runs.files.RunDirectoryError` where ``path`` holds no sweep; the tables raise
+    :class:`~troupe.errors.AbsentError` where pandas is not installed.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path, self.record = Path(path), SweepRecord.read(Path(path))
+
+    def __repr__(self) -> str:
+        return f"Sweep({str(self.path)!r})"
+
+    def _repr_html_(self) -> str:
+        """Its question and tables, for a notebook."""
+        tables = (html_table(each.heads, each.lines, each.title) for each in _tables(self.record, self._rows))
+        return "".join([f"<p>{escape(self.record.question)}</p>", *tables])
+
+    @cached_property
+    def _rows(self) -> list[TableRow]:
+        return with_readings(self.record.rows(), self.record.threshold)[0]
+
+    @property
+    def runs(self) -> DataFrame:
+        """One row per run of the plan, finished or not, as in ``runs.csv``."""
+        return data_frame("Sweep.runs", self._rows).drop(columns=list(NESTED))
+
+    @property
+    def settings(self) -> DataFrame:
+        """One row per setting, as in ``settings.csv``: :func:`.aggregate` says what its columns are."""
+        return data_frame("Sweep.settings", aggregate(self._rows))
+
+    @property
+    def verdicts(self) -> DataFrame:
+        """One row per claim of the sweep, as in ``verdicts.csv``."""
+        return data_frame("Sweep.verdicts", judge(self.record.claims, self._rows))
+
+
 def parts_of(folder: Path) -> list[Path]:
     """The folders of the sweeps of the table in ``folder``, `runs/reproduce/TABLE/SCALE`; none of another folder."""
-    return sorted(file.parent for file in folder.glob("parts/*/sweep.json"))
+    return sorted(file.parent for file in folder.glob(f"parts/*/{SWEEP}"))
 
 
 def image_url(svg: str) -> str:

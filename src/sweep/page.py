@@ -10,6 +10,7 @@ from typing import Any
 
 from scipy.stats import t
 
+from ..errors import number_of
 from ..runs.directory import write_atomic
 from .cross_play import csv_rows, matrices
 from .outcomes import with_readings
@@ -243,7 +244,7 @@ def _scope(results: TableResults) -> str:
 def seeds_of(results: TableResults) -> str:
     """How many seeds were run, of those that the table's configuration has: "3 of 5 seeds", "5 seeds"."""
     count, planned = len(results.seeds), results.table.scales[results.scale].seeds
-    return f"{count} of {planned} seeds" if count < planned else f"{count} seeds"
+    return f"{count} of {planned} seeds" if count < planned else number_of(count, "seed")
 
 
 def _figure(entry: Mapping[str, Any]) -> str:

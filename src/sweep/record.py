@@ -12,9 +12,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from ..errors import no_folder, number_of
 from ..runs.bounded import read_content
 from ..runs.directory import write_atomic
-from ..runs.files import RunDirectoryError
+from ..runs.files import SWEEP, RunDirectoryError
 from ..runs.index import best_match, readable_runs
 from ..runs.lock import Lock
 from ..runs.run import RunReader
@@ -51,15 +52,18 @@ class SweepRecord:
         content["runs"] = os.path.relpath(self.runs, self.folder)  # the tree of runs can be moved as a whole
         content["finished"] = [str(file) for file in self.finished]
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(self.folder / "sweep.json", json.dumps(content, indent=1) + "\n")
+        write_atomic(self.folder / SWEEP, json.dumps(content, indent=1) + "\n")
 
     @classmethod
     def read(cls, folder: Path) -> SweepRecord:
         """Raises :class:`~troupe.runs.files.RunDirectoryError` where ``folder`` holds no sweep, or one that cannot be
         read."""
-        file = folder / "sweep.json"
+        file = folder / SWEEP
         if not file.is_file():
-            raise RunDirectoryError(f"{folder} is neither a run directory nor a sweep: it has no {file.name}")
+            reason = f"it has no {SWEEP}" if folder.is_dir() else no_folder(folder)
+            below = ", ".join(str(each.parent) for each in sorted(folder.glob(f"*/{SWEEP}")))
+            reason += f"; sweeps below it: {below}" if below else ""
+            raise RunDirectoryError(f"{folder} is neither a run directory nor a sweep: {reason}")
         try:
             content: dict[str, Any] = read_content(folder, file.name)
             jobs = [SweepJob(**job | {"overrides": tuple(job["overrides"])}) for job in content.pop("jobs")]
@@ -193,7 +197,7 @@ def cost_text(jobs: Sequence[SweepJob], hours: Mapping[str, float | None]) -> st
     """``4 runs, 1.20 CPU-hours``; of runs that nobody has measured the number of completions."""
     known = [own for job in jobs if (own := hours[job.training]) is not None]
     unknown = [job.completions for job in jobs if hours[job.training] is None]
-    parts = [f"{len(jobs)} runs"] + ([f"{sum(known):.2f} CPU-hours"] if known else [])
+    parts = [number_of(len(jobs), "run")] + ([f"{sum(known):.2f} CPU-hours"] if known else [])
     if unknown:
         some = f"{len(unknown)} of them" if known else "of which none was measured yet"
         parts.append(f"{some}: at most {max(unknown):,.0f} completions each")

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..errors import number_of
 from .measures import MEASURES, METRICS, READINGS
 from .outcomes import Budgets
 from .rows import NESTED, TableRow
@@ -204,8 +205,8 @@ def codes_line(rows: Sequence[TableRow]) -> str:
             row["code"]
         )
     mixed = [f"{name} ({', '.join(sorted(map(_short, own)))})" for name, own in codes.items() if len(own) > 1]
-    parts = [f"`{commit}` ({count} runs)" for commit, count in commits.items()]
-    parts += [f"not known ({len(trained) - len(finished)} runs)"] if len(trained) > len(finished) else []
+    parts = [f"`{commit}` ({number_of(count, 'run')})" for commit, count in commits.items()]
+    parts += [f"not known ({number_of(len(trained) - len(finished), 'run')})"] if len(trained) > len(finished) else []
     head = "Commit" if len(parts) == 1 else "Commits"
     text = f"Runs of different code in: {'; '.join(mixed)}." if mixed else "In each setting the code is the same."
     return f"{head} of these runs: {', '.join(parts)}. {text}\n"
@@ -229,4 +230,5 @@ def uncurved_line(rows: Sequence[TableRow]) -> str:
 def cost_line(rows: Sequence[TableRow]) -> str:
     """The CPU time of the runs; "" where no row has it."""
     seconds = [row["cpu_s"] for row in rows if row.get("cpu_s")]
-    return f"CPU time of these runs: {sum(seconds) / 3600:.2f} hours ({len(seconds)} runs).\n" if seconds else ""
+    runs = number_of(len(seconds), "run")
+    return f"CPU time of these runs: {sum(seconds) / 3600:.2f} hours ({runs}).\n" if seconds else ""

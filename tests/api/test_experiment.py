@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hydra.core.hydra_config import HydraConfig
@@ -57,12 +58,20 @@ def test_a_plan_writes_nothing(tmp_path: Path) -> None:
         (["loop.iteration=1"], r"loop\.iteration .*did you mean loop\.iterations\?"),
         (["algorithm=at_grp"], "did you mean at_grpo"),
         (["seed"], "seed is no override"),
+        ("seed=1", r"overrides must be a list, such as \['seed=1', .*, got 'seed=1'"),
+        ({"seed": 1}, "overrides must be a list"),
+        (["seed=0,1"], "seed=0,1 has several values"),
     ],
     ids=str,
 )
-def test_a_wrong_override_is_named(overrides: list[str], message: str) -> None:
+def test_a_wrong_override_is_named(overrides: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Experiment.compose("sokoban_specialized", overrides)
+
+
+def test_an_experiment_is_not_made_by_its_name_alone() -> None:
+    with pytest.raises(ConfigError, match=r"Experiment\.compose\('sokoban_shared'\) is the way"):
+        Experiment("sokoban_shared")  # type: ignore[arg-type]
 
 
 def test_a_dry_run_is_a_plan(tmp_path: Path) -> None:

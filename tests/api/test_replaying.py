@@ -100,7 +100,7 @@ def test_other_sampling(run: Run, replayed: Replayed) -> None:
 @pytest.mark.slow
 def test_training_trees(run: Run, replayed: Replayed) -> None:
     """Each tree, those of training tasks and the watched one, at each of its nodes and with each candidate."""
-    trees = run.trees(0)
+    trees = run.tree_records(0)
     assert {tree["watched"] for tree in trees} == {True, False}
     for number, tree in enumerate(trees):
         for node in (tree["nodes"][0], tree["nodes"][-1]):

@@ -49,14 +49,17 @@ def test_messages_and_candidates_as_tables(tmp_path: Path) -> None:
     test = messages[messages["evaluation"] == "test_00001"]
     said = [message["said"] for episode in run.episodes("test", 1) for message in episode["messages"]]
     assert list(test["said"]) == said and set(messages["agent"]) == {"tool", "plan"}
-    nodes = [node for tree in run.trees() for node in tree["nodes"]]
+    nodes = [node for tree in run.tree_records() for node in tree["nodes"]]
     assert len(candidates) == sum(len(node["candidates"]) for node in nodes)
+    trees = run.trees
+    assert trees["candidates"].sum() == len(candidates) and trees["nodes"].sum() == len(nodes)
+    assert list(trees["task"]) == [tree["task_id"] for tree in run.tree_records()]
     means = candidates.groupby(["episode", "node"])["advantage"].mean()
     assert means.abs().max() < 1e-6, "a group's advantages add up to 0"
     dataset = run.to_dataset()
     assert dataset["text"][:] == list(candidates["text"]) and dataset["prompt"][0] == nodes[0]["prompt"]
     page = run._repr_html_()
-    assert "<td>finished</td>" in page and "before training" in page and str(run.path) in page
+    assert ">finished</td>" in page and "before training" in page and str(run.path) in page
 
 
 @pytest.mark.slow

@@ -24,7 +24,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     lines = capsys.readouterr().out.splitlines()
     assert lines[:2] == [f"A: {a}", f"B: {b}"]
     assert lines[-1].split() == "sampled 6 0.000 1.000 +1.000 (+0.081 to +1.000) 0 6 0.031".split()
-    with pytest.raises(SystemExit, match=r"^error: .*c holds no evaluation"):
+    with pytest.raises(SystemExit, match=r"^error: .*/c: there is no such folder"):
         main([str(a), str(tmp_path / "c")])
 
 

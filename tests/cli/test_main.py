@@ -111,6 +111,21 @@ def test_version(troupe: Callable[..., None], capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr().out == f"troupe {version('troupe-rl')}\n"
 
 
+@pytest.mark.parametrize(
+    "words",
+    [["--help"], ["train", "--help"], ["sweep", "-h"], ["runs", "."], ["train", "seed=1", "--cfg", "job"]],
+    ids=" ".join,
+)
+def test_a_reader_that_ends_first_ends_a_command_in_silence(tmp_path: Path, words: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)  # so that the first write fails
+    done = subprocess.run(
+        [sys.executable, "-m", "troupe", *words], stdout=write, stderr=subprocess.PIPE, text=True, cwd=tmp_path
+    )
+    os.close(write)
+    assert not done.stderr and done.returncode in (128 + signal.SIGPIPE, -signal.SIGPIPE)
+
+
 @pytest.mark.parametrize(("word", "near"), [("trian", "train"), ("evaluate", "eval"), ("warm_start", "warm-start")])
 def test_an_unknown_command_is_answered_with_the_nearest_and_all(
     troupe: Callable[..., None], word: str, near: str
@@ -134,7 +149,7 @@ WRONG = {
     ("train", "--help"): "logger: csv, jsonl, tensorboard, trackio, wandb",
     ("trian",): "unknown command 'trian'; did you mean train?",
     ("report", "nowhere"): "nowhere is not a run directory",
-    ("compare", "a", "b"): "a holds no evaluation",
+    ("compare", "a", "b"): "a: there is no such folder",
     ("runs", "nowhere"): "nowhere: there is no such folder",
     ("new", "no-name"): "'no-name' cannot be the name of a Python package",
     ("train", "experiment=sokoban_sharde"): "did you mean sokoban_shared?",
@@ -263,4 +278,4 @@ def test_python_m_troupe_is_the_same_command(tmp_path: Path) -> None:
     assert done.stdout == f"troupe {version('troupe-rl')}\n"
     words = ["compare", str(tmp_path / "a"), str(tmp_path / "b")]
     done = subprocess.run([*command, *words], env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 1 and done.stderr.startswith(f"error: {tmp_path / 'a'} holds no evaluation")
+    assert done.returncode == 1 and done.stderr.startswith(f"error: {tmp_path / 'a'}: there is no such folder")

@@ -46,7 +46,7 @@ def test_several_runs(
     out, err = capsys.readouterr()
     assert out == "runs.html\n" and err == "empty holds no run: config.yaml is missing. It is left out.\n"
     text = Path("runs.html").read_text()
-    assert "<h1>2 runs</h1>" in text and "empty holds no run" in text
+    assert "<h1>game</h1>" in text and "empty holds no run" in text
     main(["runs", "--out", "pages/all.html"])  # a folder of runs
     assert capsys.readouterr().out == "pages/all.html\n" and Path("pages/all.html").read_text().count("2 runs") > 0
     with pytest.raises(SystemExit, match="error: nothing: there is no such folder"):

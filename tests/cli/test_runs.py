@@ -85,7 +85,7 @@ def test_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     main([str(tmp_path)])
     assert capsys.readouterr().out == f"no runs below {tmp_path}\n"
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(SystemExit, match=r"^error: runs: there is no such folder$"):
+    with pytest.raises(SystemExit, match=r"^error: runs: there is no such folder: .* has no runs$"):
         main([])
 
 

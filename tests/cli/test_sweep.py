@@ -155,7 +155,7 @@ def test_no_iteration_is_done_twice(launcher: list[str], advanced: list[tuple[in
     if launcher[0] == "launcher=joblib":  # what a run said before is kept
         logs = [log.read_text() for log in Path("runs/sweeps/two/logs").iterdir()]
         assert sorted(log.count("after training") for log in logs) == [1, 1]
-        assert sorted(log.count(", after 1 iterations") for log in logs) == [0, 1]
+        assert sorted(log.count(", after 1 iteration\n") for log in logs) == [0, 1]
         assert sorted(log.count("before training") for log in logs) == [1, 1]
 
 
@@ -382,14 +382,14 @@ def test_tuned_then_run_then_sealed(capsys: pytest.CaptureFixture[str]) -> None:
     assert chosen.removeprefix("team: ") in row["overrides"] and row["sealed"] == ""
 
     assert run([sweep, "dry_run=true"]) == 0
-    assert "tuned: 1 runs, 1 finished, 0 to run" in capsys.readouterr().out
+    assert "tuned: 1 run, 1 finished, 0 to run" in capsys.readouterr().out
     assert run([sweep, "sealed=true"]) == 0
     (row,) = table("runs", "tuned")
     assert row["sealed"] in ("0.0", "0.5", "1.0") and len(finished()) == 3
     (final,) = [path for path in finished() if (path / "sealed.json").exists()]
     assert json.loads((final / "sealed.json").read_text())["task_seed"] == 99
     assert run([sweep, "seed=1", "dry_run=true"]) == 0
-    assert re.search(r"seed=1: 1 runs, \d+\.\d\d CPU-hours\n", capsys.readouterr().out)
+    assert re.search(r"seed=1: 1 run, \d+\.\d\d CPU-hours\n", capsys.readouterr().out)
 
     # On another machine: the runs are lost, the summaries are there.
     before, folder = table("runs", "tuned"), Path("runs/sweeps/tuned")

@@ -86,13 +86,20 @@ def test_several_runs_are_one_page(tmp_path: Path, disk: Any) -> None:
         disk.run(folder, disk.config(seed), disk.scores(1, 2, 2))
     for places in (folders, [tmp_path]):
         with serving(*places) as server:
-            assert "<h1>2 runs</h1>" in asked(server, f"/{server.token}/report")[1]
+            assert "<h1>game</h1>" in asked(server, f"/{server.token}/report")[1]
             assert server.state()["text"].count("iteration") == 2
+    for seed in (2, 3):
+        disk.run(tmp_path / str(seed), disk.config(seed), disk.scores(1, 2, 2))
+    lock = Lock(tmp_path / "2" / "lock", "run")
+    with serving(tmp_path) as server:
+        text = server.state()["text"]
+        lock.release()
+        assert text.startswith("4 runs, 1 of them running; game 2: ") and text.count("iteration") == 1
 
 
 def test_what_is_no_run_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr("sys.argv", ["troupe", "watch", str(tmp_path)])
-    with pytest.raises(SystemExit, match="is no run directory, and none is below it"):
+    with pytest.raises(SystemExit, match="it is no run directory, and none is below it"):
         troupe()
 
 

@@ -110,7 +110,7 @@ def test_what_cannot_be_compared_is_said(tmp_path: Path) -> None:
     for one, other, said in (
         (str(a), str(b), "no condition in common: .* has x, y, .* has z, w"),
         (f"{a}@w", str(b), "has no condition 'w'; it has x, y"),
-        (str(tmp_path / "none"), str(b), "none holds no evaluation"),
+        (str(tmp_path / "none"), str(b), "none: there is no such folder"),
     ):
         with pytest.raises(EvaluationError, match=said):
             comparisons([one], [other])

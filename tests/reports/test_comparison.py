@@ -38,7 +38,7 @@ def page(folders: list[Path]) -> str:
 
 def test_a_whole_page(folders: list[Path]) -> None:
     text = page(folders)
-    assert "<h1>4 runs</h1>" in text and "<span>2 settings</span><span>4 runs</span><span>all finished</span>" in text
+    assert "<h1>game</h1>" in text and "<span>2 settings</span><span>4 runs</span><span>all finished</span>" in text
     assert "k=2 <small>2 seeds" in text and "k=4 <small>2 seeds" in text
     assert "85.0 %" in text  # (0.8 + 0.9) / 2
     assert "+60.0 <small>points" in text and "25.0 % → 85.0 %" in text and "2 seeds, 10 tasks" in text

@@ -16,15 +16,14 @@ def test_the_learning_curve_ends_with_the_tests(run_dir: Path) -> None:
     assert drawing is not None
     assert [mark.name for mark in drawing.marks] == [
         "best of K, training",
-        "test, before",
-        "test, after",
+        "test",
         "",
         "validation",
     ]
-    assert [mark.colour for mark in drawing.marks] == [PALETTE, GREY, GREY, 0, 0]
-    assert drawing.marks[3].line.startswith("M0.0 750.0 L")  # from the test before training to the first validation
-    assert drawing.hits[0].tip == "iteration 0\ntest, before: 25.0 % (12.5 % to 50.0 %)"
-    assert drawing.hits[-1].tip.splitlines()[-1] == "test, after: 75.0 % (50.0 % to 87.5 %)"
+    assert [mark.colour for mark in drawing.marks] == [PALETTE, GREY, 0, 0]
+    assert drawing.marks[2].line.startswith("M0.0 750.0 L")  # from the test before training to the first validation
+    assert drawing.hits[0].tip == "iteration 0\ntest: 25.0 % (12.5 % to 50.0 %)"
+    assert drawing.hits[-1].tip.splitlines()[-1] == "test: 75.0 % (50.0 % to 87.5 %)"
     assert drawing.note.startswith("Best of K: ")
 
 
@@ -47,7 +46,7 @@ def test_the_learning_curve_without_a_summary_ends_where_the_test_was_played(run
     for name in ("summary.json", "metrics.jsonl"):
         (run_dir / name).unlink()
     drawing = learning_curve(RunReader(run_dir, tolerant=True))
-    assert drawing is not None and drawing.hits[-1].tip.startswith("iteration 3\ntest, after: 75.0 %")
+    assert drawing is not None and drawing.hits[-1].tip.startswith("iteration 3\ntest: 75.0 %")
 
 
 def test_agents_come_first_and_colours_repeat(run_dir: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from troupe.reports.grouping import config_differences, one_per_seed, settings_of, short
+from troupe.reports.grouping import config_differences, settings_of, short
 from troupe.runs.run import RunReader
 
 
@@ -44,11 +44,22 @@ def test_settings_that_no_key_tells_apart_have_numbers(write: Callable[..., RunR
     assert names == ["a=1 b=1 (1)", "a=1 b=1 (2)", "a=2 b=2"]
 
 
-def test_of_one_seed_the_finished_run_counts(write: Callable[..., RunReader]) -> None:
-    runs = [write("r0", 3), write("r1", 3, status="failed")]
-    setting, problems = one_per_seed("mine", runs)
-    assert setting.runs == (runs[0],)
-    assert problems == [f"{runs[1].path} is left out: r0 has setting mine and seed 3, too."]
+def test_runs_of_one_seed_are_settings_of_their_own(write: Callable[..., RunReader]) -> None:
+    runs = [write("r0", 3, status="failed"), write("r1", 3), write("r2", 3)]
+    settings, problems = settings_of(runs)
+    assert [(setting.name, setting.runs) for setting in settings] == [
+        ("r1", (runs[1],)),
+        ("r2", (runs[2],)),
+        ("r0", (runs[0],)),
+    ]
+    assert problems == [] and config_differences(settings) == []
+    settings, _ = settings_of([*runs[:2], write("r3", 4)])
+    assert [(setting.name, [run.path.name for run in setting.runs]) for setting in settings] == [
+        ("runs 1", ["r1", "r3"]),
+        ("r0", ["r0"]),
+    ]
+    names = [setting.name for setting in settings_of([*runs[:2], write("r4", 3, 8)])[0]]
+    assert names == ["k=4, r1", "k=4, r0", "k=8"]
 
 
 def test_a_run_without_a_configuration_is_a_setting_of_its_own(write: Callable[..., RunReader]) -> None:

@@ -20,7 +20,7 @@ from troupe.runs.loggers import (
     WandbLogger,
     scalars,
 )
-from troupe.runs.tables import LogTable, episode_table, tree_table
+from troupe.runs.tables import LogTable, candidate_table, episode_table
 
 from ..run_fixtures import make_episode, make_tree
 
@@ -170,7 +170,7 @@ def test_a_continued_run_is_one_run_of_trackio(tmp_path: Path, monkeypatch: pyte
 
 
 TABLES = {
-    3: tree_table([make_tree("t|1", 3, said="<b>_R_")]),
+    3: candidate_table([make_tree("t|1", 3, said="<b>_R_")]),
     4: episode_table("test", [make_episode("a", True)] * 30),
 }
 TEAM_ROW = {"iteration": 1, "rollout/tool/reward": 0.5, "eval/tool/reward": 0.25, "train/both/loss": 2.0, "x": 1.0}

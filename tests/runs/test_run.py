@@ -81,8 +81,16 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
         (tmp_path / "runs" / name / "config.yaml").touch()
     with pytest.raises(RunDirectoryError, match=r"holds 2 run directories, the last of which is .*/2026-01-01_11-00-"):
         RunReader(tmp_path / "runs")
-    with pytest.raises(RunDirectoryError, match="nowhere is not a run directory: there is no such folder"):
+    with pytest.raises(
+        RunDirectoryError, match=r"nowhere is not a run directory: there is no such folder: .* has no no"
+    ):
         RunReader(tmp_path / "nowhere")
+    with pytest.raises(RunDirectoryError, match=r"/runs has no 2026-01-01_11-00-00-1; did you mean 2026-01-01_11-00-"):
+        RunReader(tmp_path / "runs" / "2026-01-01_11-00-00-1")
+    (tmp_path / "runs" / "sweep.json").touch()
+    for folder, which in (("", "/runs"), ("runs", "; it")):
+        with pytest.raises(RunDirectoryError, match=f"{which} is a sweep, which `troupe report` and troupe.Sweep read"):
+            RunReader(tmp_path / folder)
 
 
 @pytest.mark.parametrize("name", ["versions.json", "summary.json", "metrics.jsonl"])

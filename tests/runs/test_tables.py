@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from troupe.runs.tables import LONGEST, LogTable, episode_table, markdown, tree_table
+from troupe.runs.tables import LONGEST, LogTable, candidate_table, episode_table, markdown, tree_table
 
 
 def test_one_row_per_message(episode: Callable[..., Any]) -> None:
@@ -21,7 +21,7 @@ def test_one_row_per_message(episode: Callable[..., Any]) -> None:
 
 
 def test_one_row_per_candidate(tree: Callable[..., Any]) -> None:
-    table = tree_table([tree("t", 2, said="L" * (LONGEST + 5)), tree("u", 2)])
+    table = candidate_table([tree("t", 2, said="L" * (LONGEST + 5)), tree("u", 2)])
     assert len(table.rows) == 8
     first = dict(zip(table.columns, table.rows[0], strict=True))
     logged = dict(zip(table.columns, table.head(1).rows[0], strict=True))
@@ -33,6 +33,19 @@ def test_one_row_per_candidate(tree: Callable[..., Any]) -> None:
         **{"baseline": 0.5, "advantage": -0.5, "continued": False, "tokens": 1, "mean_logprob_nats": -0.5},
         "finish_reason": "stop",
     }
+
+
+def test_one_row_per_tree(tree: Callable[..., Any]) -> None:
+    even = tree("u", 2)
+    for node in even["nodes"]:
+        node["candidates"] = node["candidates"][:1]
+    del even["edges"][1]["outcome"]  # it did not end
+    table = tree_table([tree("t", 2), even])
+    place = ("train", 0, False)
+    assert table.rows == [
+        (0, "t", *place, 2, 4, 4, 0.5, 2, 1, 1.0, 1.0, 1.0),
+        (1, "u", *place, 2, 2, 4, 0.5, 0, 0, None, None, None),
+    ]
 
 
 def test_markdown_has_one_line_per_row() -> None:

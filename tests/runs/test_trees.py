@@ -1,7 +1,9 @@
 """Training trees of a run directory: read, refused where they are cut, and bounded."""
 
 import json
+import re
 from collections.abc import Callable
+from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,28 +22,43 @@ def test_trees_are_read_by_iteration(run_dir: Path, tree: Callable[..., dict[str
     for iteration in (5, 0):
         lines(run_dir / "episodes" / f"train_{iteration:05d}.jsonl", [tree(f"t{iteration}", iteration)])
     run = RunReader(run_dir)
-    assert [each["task_id"] for each in run.trees()] == ["t0", "t5"]
-    assert [each["task_id"] for each in run.trees(5)] == ["t5"]
+    assert [each["task_id"] for each in run.tree_records()] == ["t0", "t5"]
+    assert [each["task_id"] for each in run.tree_records(5)] == ["t5"]
     assert list(run.tree_files) == [0, 5]
     assert "train_00000" not in run.episode_files
     with pytest.raises(RunDirectoryError, match=r"no trees of iteration 3\. Known: 0, 5"):
-        run.trees(3)
+        run.tree_records(3)
+
+
+def test_a_notebook_shows_a_tree_and_every_text_of_it_as_text(
+    run_dir: Path, tree: Callable[..., dict[str, Any]], lines: Lines
+) -> None:
+    hostile = "<script>alert(1)</script><img src=x onerror='a'>&"
+    record = tree(hostile, 0, said=hostile)
+    for node in record["nodes"]:
+        node |= {"agent": hostile, "prompt": hostile}
+    lines(run_dir / "episodes" / "train_00000.jsonl", [record])
+    page = RunReader(run_dir).tree_records(0)[0]._repr_html_()
+    assert "<script" not in page and "<img" not in page and "onerror='" not in page
+    shown = re.sub("<[^>]*>", " ", page)
+    assert shown.count(escape(hostile)) == 1 + 2 * 2 + 2, "the task, two prompts with their agents, two candidates"
+    assert "turn 0" in shown and page.count("<td") == 4 * 5
 
 
 def test_a_line_that_is_cut_is_refused_or_named(run_dir: Path, tree: Callable[..., dict[str, Any]]) -> None:
     line = json.dumps(tree("a", 0))
     (run_dir / "episodes" / "train_00000.jsonl").write_text(f"{line}\n{line[: len(line) // 2]}")
     with pytest.raises(RunDirectoryError, match=r"train_00000\.jsonl, line 2, is not a whole JSON object"):
-        RunReader(run_dir).trees()
+        RunReader(run_dir).tree_records()
     tolerant = RunReader(run_dir, tolerant=True)
-    assert [each["task_id"] for each in tolerant.trees(0)] == ["a"]
+    assert [each["task_id"] for each in tolerant.tree_records(0)] == ["a"]
     assert len(tolerant.tree_files[0].problems) == 1
 
 
 def test_another_versions_line_is_named(run_dir: Path, tree: Callable[..., dict[str, Any]], lines: Lines) -> None:
     lines(run_dir / "episodes" / "train_00000.jsonl", [tree("a", 0) | {"tree_format": 9}, tree("b", 0)])
     run = RunReader(run_dir, tolerant=True)
-    assert [each["task_id"] for each in run.trees()] == ["b"]
+    assert [each["task_id"] for each in run.tree_records()] == ["b"]
     assert run.tree_files[0].problems == ["episodes/train_00000.jsonl, line 1, has tree_format 9, not 1; left out."]
 
 

@@ -83,7 +83,7 @@ def test_words_that_are_left_to_hydra_or_right(words: list[str]) -> None:
         ([f"resume={__file__}"], r"^resume: .*test_command_line\.py is not a run directory: it is a file$"),
         ([f"resume={'x' * 300}"], r"^resume: x+ is not a run directory: File name too long$"),
         (["--config-dir", __file__], r"^--config-dir .*test_command_line\.py: it is a file$"),
-        (["resume=nowhere"], r"^resume: nowhere is not a run directory: there is no such folder$"),
+        (["resume=nowhere"], r"^resume: nowhere is not a run directory: there is no such folder: .* has no nowhere$"),
         (["resume=nowhere/checkpoints/last"], r"^resume: nowhere is not a run directory"),
     ],
     ids=str,

@@ -8,7 +8,7 @@ import pytest
 
 from troupe.runs.files import RunDirectoryError
 from troupe.sweep.cross_play import matrices
-from troupe.sweep.overview import Overview, parts_of
+from troupe.sweep.overview import Overview, Sweep, parts_of
 from troupe.sweep.publication_results import TableResults
 
 
@@ -32,6 +32,18 @@ def test_settings_tables_and_what_is_missing(root: Path) -> None:
     claim = overview.tables[0].lines[0]
     assert claim[0] == "b beats a" and "undecided" in claim and "1 of 2 pairs finished" in claim
     assert [line[:2] for line in overview.tables[1].lines] == [["a", "2"], ["b", "1 of 2"]]
+
+
+def test_a_sweep_as_tables_and_in_a_notebook(root: Path) -> None:
+    sweep = Sweep(root / "sweeps" / "s")
+    assert list(sweep.runs["status"]) == ["finished", "finished", "finished", "missing"]
+    assert list(sweep.settings["setting"]) == ["a", "b"] and list(sweep.settings["n"]) == [2, 1]
+    assert list(sweep.verdicts["verdict"]) == ["undecided"]
+    page = sweep._repr_html_()
+    assert "Is b better?" in page and page.count("<table>") == 2
+    file = root / "sweeps" / "s" / "sweep.json"
+    file.write_text(file.read_text().replace("Is b better?", "<script>"))
+    assert "<script>" not in Sweep(file.parent)._repr_html_()
 
 
 def test_a_damaged_run_is_named_and_left_out(root: Path) -> None:

@@ -115,7 +115,7 @@ def test_runs_in_a_summary_are_measured(tmp_path: Path) -> None:
     # Of a setting without a run at the mean of all.
     rates = ((one + two) / 2, three, (one + two + three) / 3)
     assert list(hours.values()) == [pytest.approx(rate * 5000 / 3600) for rate in rates]
-    assert cost_text(missing[:1], hours) == f"1 runs, {hours['1']:.2f} CPU-hours"
+    assert cost_text(missing[:1], hours) == f"1 run, {hours['1']:.2f} CPU-hours"
 
 
 def test_runs_below_the_folder_are_measured_and_others_are_counted(disk: Any, tmp_path: Path) -> None:

@@ -177,9 +177,9 @@ def test_the_page_names_its_commits_and_the_code_that_it_mixes(disk: Any, tmp_pa
     one, two, none = {"commit": "v1"}, {"commit": "v2", "code": "fedcba9876543210"}, {"commit": None}
     assert "Commit" not in page(none, none, none)
     assert "Commit of these runs: `v1` (3 runs). In each setting the code is the same.\n" in page(one, one, one)
-    assert "Commits of these runs: `v1` (2 runs), not known (1 runs)." in page(one, none, one)
+    assert "Commits of these runs: `v1` (2 runs), not known (1 run)." in page(one, none, one)
     assert (
-        "Commits of these runs: `v1` (2 runs), `v2` (1 runs). Runs of different code in: a (01234567, fedcba98)."
+        "Commits of these runs: `v1` (2 runs), `v2` (1 run). Runs of different code in: a (01234567, fedcba98)."
         in page(one, two, one)
     )
     continued = two | {"code": "0123456789abcdef+fedcba9876543210"}

@@ -50,7 +50,7 @@ def wait_for(page: Any, expression: str) -> None:
 
 def test_every_episode_is_listed_and_the_first_tree_is_drawn(run: Path, open_page: Open) -> None:
     page = open_page(run / "report.html")
-    trees = RunReader(run).trees()
+    trees = RunReader(run).tree_records()
     episodes = len(trees) + sum(len(file.episodes) for file in RunReader(run).episode_files.values())
     assert page.locator("#episode-count").inner_text() == f"{episodes} episodes"
     assert page.locator(".map .dot").count() >= 8
@@ -74,7 +74,7 @@ def test_on_a_phone_a_finger_finds_every_candidate_of_the_map(run: Path, open_pa
 
 def test_filters_search_and_order(run: Path, open_page: Open) -> None:
     page = open_page(run / "report.html")
-    trees = RunReader(run).trees()
+    trees = RunReader(run).tree_records()
     page.select_option("#by-source", label="training trees")
     assert page.locator("#episode-count").inner_text().startswith(f"{len(trees)} of")
     page.select_option("#by-iteration", label="after 1 iteration")
@@ -276,7 +276,7 @@ def test_others_in_place_of_the_team_are_named(
 
 
 def test_a_link_that_leads_nowhere_says_so(run: Path, open_page: Open) -> None:
-    task, note = RunReader(run).trees(0)[0]["task_id"], "document.getElementById('link-note').textContent"
+    task, note = RunReader(run).tree_records(0)[0]["task_id"], "document.getElementById('link-note').textContent"
     page = open_page(run / "report.html", f"#/training%20trees/77/{task}/0/0/0")
     assert page.locator("#link-note").inner_text() == "The link names an episode that this page does not have."
     assert page.locator("#stage").bounding_box()["x"] > page.locator(".finder").bounding_box()["x"]  # beside the list
@@ -343,7 +343,7 @@ def test_a_link_is_copied(run: Path, open_page: Open) -> None:
 
 def test_a_sibling_is_played_on_by_a_command(run: Path, open_page: Open) -> None:
     """Where nobody played what a sibling would have led to, the page has the command for it, and it works."""
-    tree = RunReader(run).trees(2)[0]
+    tree = RunReader(run).tree_records(2)[0]
     other = next(c for c, candidate in enumerate(tree["nodes"][0]["candidates"]) if not candidate["continued"])
     page = open_page(run / "report.html", f"#/training%20trees/2/{tree['task_id']}/0/0/{other}")
     button = page.locator(".candidate").nth(other).get_by_role("button", name="Copy replay command")
@@ -369,7 +369,7 @@ def test_what_is_said_is_found(run: Path, open_page: Open) -> None:
     page = open_page(run / "report.html")
     said = next(
         c["text"]
-        for tree in RunReader(run).trees()
+        for tree in RunReader(run).tree_records()
         for node in tree["nodes"]
         for c in node["candidates"]
         if len(c["text"]) > 8
@@ -427,7 +427,7 @@ def test_the_samples_of_a_task(
 
 
 def test_a_link_leads_to_its_node(run: Path, open_page: Open) -> None:
-    tree = next(each for each in RunReader(run).trees(2) if len(each["nodes"]) > 1)
+    tree = next(each for each in RunReader(run).tree_records(2) if len(each["nodes"]) > 1)
     address = f"#/{'training%20trees'}/2/{tree['task_id']}/0/1/2"
     page = open_page(run / "report.html", address)
     assert page.locator(".episode-head h3").inner_text() == tree["task_id"]
@@ -439,7 +439,7 @@ def test_a_link_leads_to_its_node(run: Path, open_page: Open) -> None:
 
 
 def test_one_task_is_watched_over_training(run: Path, open_page: Open) -> None:
-    page = open_page(run / "report.html", f"#/training%20trees/0/{RunReader(run).trees(0)[-1]['task_id']}/0/0/0")
+    page = open_page(run / "report.html", f"#/training%20trees/0/{RunReader(run).tree_records(0)[-1]['task_id']}/0/0/0")
     slider = page.locator(".slider input")
     assert page.locator(".moment-dots .moment.tree").count() == 3
     assert page.locator(".moments-key").inner_text().startswith("training tree")
@@ -467,7 +467,7 @@ def test_tokens_have_colours_on_demand(run: Path, open_page: Open) -> None:
 
 def test_what_is_known_of_a_token_by_key_and_by_touch(run: Path, open_page: Open) -> None:
     """A title needs a mouse: the same stands below the message, and is spoken."""
-    tree = RunReader(run).trees(2)[0]
+    tree = RunReader(run).tree_records(2)[0]
     candidate = tree["nodes"][0]["candidates"][0]
     page = open_page(run / "report.html", f"#/training%20trees/2/{tree['task_id']}/0/0/0")
     page.focus(".map-box")
@@ -494,7 +494,7 @@ def test_what_is_known_of_a_token_by_key_and_by_touch(run: Path, open_page: Open
 def test_the_page_opens_with_a_task_that_is_watched_over_training(run: Path, open_page: Open) -> None:
     watched = [
         t
-        for t in RunReader(run).trees()
+        for t in RunReader(run).tree_records()
         if t["watched"] and any(c["advantage"] for n in t["nodes"] for c in n["candidates"])
     ]
     page = open_page(run / "report.html")
