@@ -1,8 +1,8 @@
 """SmolLM2-135M on a CPU: prefill and decoding apart, against their floors; bfloat16 against float32.
 
-`python bench/smollm2.py [--base smollm2_q4]` uses one thread and measures CPU time, so that other processes on the
-machine matter little.  All variants run in turn within each repetition; figures are medians, and ratios are of pairs
-of one repetition.
+`python bench/smollm2.py [--base coder_q4 --dtypes bfloat16]` uses one thread and measures CPU time, so that other
+processes on the machine matter little.  All variants run in turn within each repetition; figures are medians, and
+ratios are of pairs of one repetition.  `generate` is transformers', all prompts in one batch, padded on the left.
 
 With `--vllm` (in `.venv-vllm`) vLLM's `LLM.generate` does the same, compiled, in this process, with a prefix cache that
 is empty before every request.
@@ -10,8 +10,8 @@ is empty before every request.
 Prefill is a request for one token; decoding is a request for many tokens less the prefill of the same repetition.
 The floor of a part is the larger of two times: its operations at the rate of a large matrix product, and the bytes of
 the weights, read once per pass, at the rate of a sum over 512 MiB; both rates are measured in the same repetition, in
-float32.  Operations: 2 per weight and token in the layers, 2 per weight of the head for each row of logits, and 4 * D
-per pair of query and key in each query head.
+the variant's dtype.  Operations: 2 per weight and token in the layers, 2 per weight of the head for each row of logits,
+and 4 * D per pair of query and key in each query head.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from troupe.envs.math import WordProblems
 from troupe.experience import Completion, Request, Sampling
 from troupe.kernels import products
 from troupe.models.bases.loading import load_model, load_tokenizer
+from troupe.rollout.engines.torch.checks import DTYPES
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.sandbox import LocalSandbox
 
@@ -91,36 +92,47 @@ def seconds(work: Callable[[], object]) -> float:
     return time.process_time() - started
 
 
-def machine_rates(model: PreTrainedModel) -> dict[str, float]:
-    """What one thread can do at best, in float32: a large product with a matrix of the model, and a sum."""
-    x, weight = torch.randn(2048, model.config.hidden_size), torch.randn(4096, model.config.hidden_size)
+def machine_rates(model: PreTrainedModel, dtype: str = "float32") -> dict[str, float]:
+    """What one thread can do at best: a large product with a matrix of the model's size, and a sum."""
+    width, kind = model.config.hidden_size, DTYPES[dtype]
+    x, weight = torch.randn(2048, width, dtype=kind), torch.randn(4096, width, dtype=kind)
     data = torch.ones(1 << 27)
     product = seconds(lambda: [products.linear(x, weight) for _ in range(4)])
     return {"operations/s": 4 * 2 * x.numel() * len(weight) / product, "bytes/s": 4 * data.numel() / seconds(data.sum)}
 
 
-def costs(model: PreTrainedModel, prompts: Sequence[Sequence[int]], k: int, new: int) -> dict[str, Cost]:
+def with_generate(model: PreTrainedModel, prompts: Sequence[Sequence[int]], k: int) -> Callable[[int], object]:
+    """What makes ``k`` completions of so many tokens of each prompt by transformers."""
+    width = max(map(len, prompts))
+    ids = torch.tensor([[0] * (width - len(each)) + list(each) for each in prompts])
+    mask = torch.tensor([[0] * (width - len(each)) + [1] * len(each) for each in prompts])
+
+    def run(new: int) -> object:
+        made = model.generate(
+            ids, attention_mask=mask, do_sample=True, temperature=1.0, top_k=0, top_p=1.0, repetition_penalty=1.0,
+            max_new_tokens=new, num_return_sequences=k, pad_token_id=0,
+        )  # fmt: skip
+        assert made.shape == (k * len(prompts), width + new)
+        return made
+
+    return run
+
+
+def costs(
+    model: PreTrainedModel, prompts: Sequence[Sequence[int]], k: int, new: int, dtype: str = "float32"
+) -> dict[str, Cost]:
     """Of prefill, and of decoding all further tokens."""
     config, head = model.config, model.get_output_embeddings().weight.numel()
     layers = sum(p.numel() for name, p in model.named_parameters() if ".layers." in name)
-    pair = 4 * config.head_dim * config.num_attention_heads * config.num_hidden_layers
+    head_dim = config.hidden_size // config.num_attention_heads
+    pair = 4 * head_dim * config.num_attention_heads * config.num_hidden_layers
     tokens = sum(map(len, prompts))
     prefill = 2 * layers * tokens + 2 * head * len(prompts) + pair * sum(len(ids) ** 2 / 2 for ids in prompts)
     steps, rows = new - 1, k * len(prompts)
     seen = sum(k * (len(ids) + step) for ids in prompts for step in range(1, new))
     decoding = 2 * (layers + head) * rows * steps + pair * seen
-    size = 4 * (layers + head)
+    size = DTYPES[dtype].itemsize * (layers + head)
     return {"prefill": Cost(prefill, size), "decoding": Cost(decoding, size * steps)}
-
-
-def update(model: PreTrainedModel, ids: torch.Tensor, *, half: bool) -> None:
-    """Forward and backward pass over ``ids`` (B, T), with gradients of all weights, by transformers' layers with the
-    products of the learner; ``half``: as `bf16-mixed` does.
-    """
-    with products.FastLinear(), torch.autocast("cpu", torch.bfloat16, enabled=half):
-        logits = model(input_ids=ids, use_cache=False).logits[:, :-1].float()
-    torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()).backward()
-    model.zero_grad(set_to_none=True)
 
 
 def differences(reference: PreTrainedModel, prompts: Sequence[tuple[int, ...]], nodes: list[list[Completion]]) -> str:
@@ -149,6 +161,7 @@ def main() -> None:
     parser.add_argument("--k", type=int, default=8)
     parser.add_argument("--new", type=int, default=17, help="tokens per completion")
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--dtypes", nargs="+", choices=list(DTYPES), default=list(DTYPES))
     parser.add_argument("--vllm", action="store_true", help="measure vLLM, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -167,52 +180,44 @@ def main() -> None:
     model.generation_config.eos_token_id = None  # every completion has the stated length
     endless = copy.deepcopy(tokenizer)
     endless.eos_token = None
-    engines = {
-        "float32": TorchEngine({"p": copy.deepcopy(model)}, endless),
-        "bfloat16": TorchEngine({"p": model}, endless, dtype="bfloat16"),
-    }
-    runs: dict[str, Callable[[int], object]] = {
-        name: lambda new, engine=engine: generate(engine, prompts, options.k, new) for name, engine in engines.items()
-    }
+    of_dtype = {dtype: copy.deepcopy(model).to(DTYPES[dtype]) for dtype in options.dtypes}
+    runs: dict[str, Callable[[int], object]] = {}
+    engines: dict[str, TorchEngine] = {}
+    for dtype, own in of_dtype.items():
+        runs[f"{dtype}, generate"] = with_generate(own, prompts, options.k)
+        engines[dtype] = engine = TorchEngine({"p": copy.deepcopy(own)}, endless)
+        runs[dtype] = lambda new, engine=engine: generate(engine, prompts, options.k, new)
     if options.vllm:
-        for dtype in ("float32", "bfloat16"):
+        for dtype in options.dtypes:
             runs[f"{dtype}, vLLM"] = vllm_engine(model, tokenizer, dtype, prompts, options.k)
-    learner = copy.deepcopy(model).train()
-    batch = torch.tensor([ids[: min(map(len, prompts))] for ids in prompts[:4]])
     times: dict[tuple[str, str], list[float]] = {}
-    rates: list[dict[str, float]] = []
+    rates: dict[str, list[dict[str, float]]] = {dtype: [] for dtype in options.dtypes}
     for repetition in range(options.repetitions + 1):
         row: dict[tuple[str, str], float] = {}
-        rate = machine_rates(model)
+        rate = {dtype: machine_rates(model, dtype) for dtype in options.dtypes}
         for name, run in runs.items():
             row[name, "prefill"] = seconds(lambda run=run: run(1))
             whole = seconds(lambda run=run: run(options.new))
             row[name, "decoding"] = whole - row[name, "prefill"]
-        for name in engines:
-            row[name, "update"] = seconds(lambda half=name == "bfloat16": update(learner, batch, half=half))
         print(f"repetition {repetition}: {', '.join(f'{n} {p} {v:.2f} s' for (n, p), v in row.items())}", flush=True)
         if repetition:  # the first warms up
-            rates.append(rate)
+            for dtype in options.dtypes:
+                rates[dtype].append(rate[dtype])
             for key, value in row.items():
                 times.setdefault(key, []).append(value)
 
-    tokens = {
-        "prefill": total,
-        "decoding": options.k * len(prompts) * (options.new - 1),
-        "update": batch.numel(),
-    }
-    floors = {
-        part: [cost.floor_s(rate) for rate in rates]
-        for part, cost in costs(model, prompts, options.k, options.new).items()
-    }
-    print("\n| part | dtype | tokens per CPU-second | time over the floor | time over the torch engine's float32 |")
+    tokens = {"prefill": total, "decoding": options.k * len(prompts) * (options.new - 1)}
+    print("\n| part | dtype | tokens per CPU-second | time over the floor | time over the torch engine's |")
     print("| --- | --- | --- | --- | --- |")
     for (name, part), values in sorted(times.items(), key=lambda item: item[0][::-1]):
-        over = median_ratio(values, floors[part]) if part in floors else "–"
-        against = median_ratio(values, times["float32", part]) if name != "float32" else ""
+        dtype = name.partition(",")[0]
+        cost = costs(model, prompts, options.k, options.new, dtype)[part]
+        over = median_ratio(values, [cost.floor_s(rate) for rate in rates[dtype]])
+        against = median_ratio(values, times[dtype, part]) if name != dtype else ""
         print(f"| {part} | {name} | {tokens[part] / statistics.median(values):.0f} | {over} | {against} |")
-    gflops, gbytes = (statistics.median(rate[key] for rate in rates) / 1e9 for key in ("operations/s", "bytes/s"))
-    print(f"\nrates of the floor: {gflops:.0f} GFLOP/s, {gbytes:.1f} GB/s")
+    for dtype, found in rates.items():
+        gflops, gbytes = (statistics.median(rate[key] for rate in found) / 1e9 for key in ("operations/s", "bytes/s"))
+        print(f"\nrates of the floor in {dtype}: {gflops:.0f} GFLOP/s, {gbytes:.1f} GB/s")
     print("behaviour log-probs against transformers' float32 by a plain forward pass:")
     for name, engine in engines.items():
         few = prompts[:4]
