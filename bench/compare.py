@@ -124,6 +124,7 @@ COMPARISONS = {
     "rollout_short_vs_hf": rollout("short", ": prompt 128, completion 32, K 4"),
     "rollout_long_vs_hf": rollout("long", ": prompt 1024, completion 128, K 8"),
     "rollout_smollm2_vs_hf": rollout("smollm2", ", SmolLM2-135M: prompt 256, completion 32, K 4"),
+    "rollout_coder_vs_hf": rollout("coder", ", 0.5B in bfloat16: prompt 256, completion 32, K 4"),
     "rollout_vs_vllm_cpu": Comparison(
         "Tokens per second over those of vLLM's LLM.generate: prompt 128, completion 32, K 4",
         lambda given: engine.against_vllm("short", given.pairs, engine.CLOCKS[given.clock]),
@@ -132,8 +133,12 @@ COMPARISONS = {
     "update_vs_trl": update_time("long", ": prompt 1024, completion 128, K 8", 5.0),
     "update_short_vs_trl": update_time("short", ": prompt 128, completion 32, K 4", 3.5),
     "update_smollm2_vs_trl": update_time("smollm2", ", SmolLM2-135M: prompt 256, completion 64, K 4", 2.3),
+    "update_coder_vs_trl": update_time("coder", ", adapters on 0.5B in bfloat16: prompt 256, completion 128, K 4", 2.5),
     "update_memory_vs_trl": update_memory("long", ": prompt 1024, completion 128, K 8"),
     "update_smollm2_memory_vs_trl": update_memory("smollm2", ", SmolLM2-135M: prompt 256, completion 64, K 4"),
+    "update_coder_memory_vs_trl": update_memory(
+        "coder", ", adapters on 0.5B in bfloat16: prompt 256, completion 128, K 4"
+    ),
     "magrpo_vs_comlrl": magrpo_time("short", "8 tasks, prompt 128, completion 32, K 4", 20.0),
     "magrpo_turns_vs_comlrl": magrpo_time(
         "turns", "4 tasks, two turns (a tree of K + K^2), prompt 128, completion 32, K 4"

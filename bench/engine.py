@@ -4,7 +4,8 @@
 sampling without truncation, no log-probabilities asked for, its dynamic and its static cache, and smaller batches too.
 End-of-sequence is off, so that every completion has the stated length.  Repetitions are interleaved; the figures are
 medians.  The first repetition warms up, and drops what is slower than three quarters of the best `generate`.  The model
-has the laptop scale's size and random weights, on whose values the speed does not depend; or it is SmolLM2-135M.
+has the laptop scale's size and random weights, on whose values the speed does not depend; or it is SmolLM2-135M, or has
+the size of Qwen2.5-Coder-0.5B and is in bfloat16.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import copy
 import os
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -26,6 +27,8 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
 )
@@ -40,9 +43,10 @@ SETTINGS = {  # prompts, prompt tokens, completion tokens, K
     "short": (16, 128, 32, 4),
     "long": (16, 1024, 128, 8),
     "smollm2": (4, 256, 32, 4),
+    "coder": (16, 256, 32, 4),
 }
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
-BAR = {"short": 3.0, "long": 6.0, "smollm2": 1.5}
+BAR = {"short": 3.0, "long": 6.0, "smollm2": 1.5, "coder": 1.5}
 
 
 def build(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -53,6 +57,10 @@ def build(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         smollm2.generation_config.pad_token_id = 0
         return smollm2, words
     torch.manual_seed(0)
+    ids = {f"w{i}": i for i in range(VOCABULARY)}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(ids, unk_token="w0")))
+    if name == "coder":
+        return coder({"bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}).eval(), tokenizer
     config = Qwen3Config(
         vocab_size=VOCABULARY,
         hidden_size=128,
@@ -67,9 +75,22 @@ def build(name: str) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
         eos_token_id=None,
         pad_token_id=0,
     )
-    ids = {f"w{i}": i for i in range(VOCABULARY)}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(ids, unk_token="w0")))
     return Qwen3ForCausalLM(config).eval(), tokenizer
+
+
+def coder(common: Mapping[str, Any]) -> PreTrainedModel:
+    """A model of Qwen2.5-Coder-0.5B's size with random weights in bfloat16."""
+    config = Qwen2Config(
+        vocab_size=151936,
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=24,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+        **common,
+    )
+    return Qwen2ForCausalLM(config).bfloat16()
 
 
 def with_generate(
@@ -219,7 +240,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     logging.set_verbosity_error()
-    print(f"torch {torch.__version__}, {arguments.threads} threads, float32 on CPU, {arguments.clock} time")
+    print(f"torch {torch.__version__}, {arguments.threads} threads, on CPU, {arguments.clock} time")
     for name in arguments.setting or SETTINGS:
         measure(name, arguments.repetitions, CLOCKS[arguments.clock])
 

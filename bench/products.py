@@ -1,15 +1,16 @@
-"""Matrix products in float32 on one core of a CPU: MKL, as torch computes them, beside oneDNN
-(``troupe.kernels.products``).
+"""Matrix products on one core of a CPU: torch's own beside those of ``troupe.kernels.products``, in float32 by oneDNN,
+with ``--bfloat16`` turned.
 
-The shapes are those of the laptop's model and of SmolLM2-135M, with the rows of a decoding step and of an update.
-Repetitions are interleaved; the figures are medians.  ``first`` is the time of a call with a number of rows that was
-not there before, for which oneDNN compiles code.
+The shapes are those of the laptop's model, of SmolLM2-135M and of Qwen2.5-Coder-0.5B, with the rows of a decoding step
+and of an update.  As in a model, each call has another matrix, of which there are 256 MiB; repetitions are interleaved;
+the figures are medians.  The first call with a number of rows that was not there before has oneDNN compile code.
 """
 
 from __future__ import annotations
 
 import argparse
 from functools import partial
+from itertools import cycle
 from statistics import median
 from timeit import timeit
 
@@ -24,6 +25,8 @@ MATRICES = {  # outputs, inputs
     "laptop, down": (256, 768),
     "SmolLM2, gate and up": (3072, 576),
     "SmolLM2, down": (576, 1536),
+    "0.5B, gate and up": (9728, 896),
+    "0.5B, down": (896, 4864),
 }
 ROWS = (4, 16, 64, 1024)
 
@@ -31,24 +34,29 @@ ROWS = (4, 16, 64, 1024)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repetitions", type=int, default=50)
-    repetitions = parser.parse_args().repetitions
+    parser.add_argument("--bfloat16", action="store_true")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    print(f"torch {torch.__version__}, 1 thread; oneDNN is {'' if products.use_onednn() else 'not '}used here")
-    print("matrix | rows | MKL, us | oneDNN, us | first, us | MKL over oneDNN | GFLOP/s of oneDNN")
+    used = products.has_tiles() if options.bfloat16 else products.use_onednn()
+    print(f"torch {torch.__version__}, 1 thread; the second way is {'' if used else 'not '}used here")
+    print("matrix | rows | torch, us | second way, us | its first call, us | torch over it | its GFLOP/s")
     for matrix, (outputs, inputs) in MATRICES.items():
         weight = torch.randn(inputs, outputs).t()  # as the engine keeps it
+        if options.bfloat16:
+            weight = weight.contiguous().bfloat16()
+        several = cycle([weight.clone() for _ in range((1 << 28) // weight.nbytes)])
         for rows in ROWS:
-            x = torch.randn(rows, inputs)
-            ways = {"mkl": partial(functional.linear, x, weight), "onednn": partial(products._product, x, weight, None)}
-            first = timeit(ways["onednn"], number=1)
+            x, second = torch.randn(rows, inputs).to(weight.dtype), "_turned" if options.bfloat16 else "_product"
+            ways = {"torch": functional.linear, second: partial(getattr(products, second), bias=None)}
+            first = timeit(partial(ways[second], x, weight), number=1)
             times: dict[str, list[float]] = {name: [] for name in ways}
-            for _ in range(repetitions):
+            for _ in range(options.repetitions):
                 for name, way in ways.items():
-                    times[name].append(timeit(way, number=1))
-            mkl, onednn = median(times["mkl"]), median(times["onednn"])
-            figures = (1e6 * mkl, 1e6 * onednn, 1e6 * first)
-            speed = 2 * rows * weight.numel() / onednn / 1e9
-            print(matrix, rows, *(f"{us:.0f}" for us in figures), f"{mkl / onednn:.2f}", f"{speed:.0f}", sep=" | ")
+                    times[name].append(timeit(partial(way, x, next(several)), number=1))
+            theirs, ours = median(times["torch"]), median(times[second])
+            figures = (1e6 * theirs, 1e6 * ours, 1e6 * first)
+            speed = 2 * rows * weight.numel() / ours / 1e9
+            print(matrix, rows, *(f"{us:.0f}" for us in figures), f"{theirs / ours:.2f}", f"{speed:.0f}", sep=" | ")
 
 
 if __name__ == "__main__":

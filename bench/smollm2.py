@@ -9,9 +9,9 @@ is empty before every request.
 
 Prefill is a request for one token; decoding is a request for many tokens less the prefill of the same repetition.
 The floor of a part is the larger of two times: its operations at the rate of a large matrix product, and the bytes of
-the weights, read once per pass, at the rate of a sum over 512 MiB; both rates are measured in the same repetition, in
-the variant's dtype.  Operations: 2 per weight and token in the layers, 2 per weight of the head for each row of logits,
-and 4 * D per pair of query and key in each query head.
+the weights, read once per pass, at the rate of a sum over 512 MiB; both rates are measured in the same repetition, the
+former in the variant's dtype.  Operations: 2 per weight and token in the layers, 2 per weight of the head for each row
+of logits, and 4 * D per pair of query and key in each query head.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def costs(
     """Of prefill, and of decoding all further tokens."""
     config, head = model.config, model.get_output_embeddings().weight.numel()
     layers = sum(p.numel() for name, p in model.named_parameters() if ".layers." in name)
-    head_dim = config.hidden_size // config.num_attention_heads
+    head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
     pair = 4 * head_dim * config.num_attention_heads * config.num_hidden_layers
     tokens = sum(map(len, prompts))
     prefill = 2 * layers * tokens + 2 * head * len(prompts) + pair * sum(len(ids) ** 2 / 2 for ids in prompts)

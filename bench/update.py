@@ -6,6 +6,8 @@ in float32 and without activation checkpointing, which would cost it time; its t
 nothing; every advantage differs from 0, so that we leave nothing out.  The weights are random: the speed does not
 depend on their values.
 
+``coder`` has adapters of rank 16 on a frozen base in bfloat16, ours by ``attach``, TRL's by its ``peft_config``.
+
 Memory is the peak above the loaded model, gradients and the optimizer's state included, each in a fresh process.
 """
 
@@ -27,13 +29,21 @@ from typing import Any
 
 import lightning as L
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen3Config, Qwen3ForCausalLM
+from engine import coder
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
 
 from troupe.algorithms.objectives import ClippedObjective
 from troupe.experience import Sample
+from troupe.models.learning.adapters import AdapterModule, attach
 from troupe.models.learning.policy import PolicyModule
 from troupe.models.learning.ranks import Ranks
-from troupe.models.learning.settings import UpdateSettings
+from troupe.models.learning.settings import LoraSettings, UpdateSettings
 from troupe.models.learning.train_config import PolicyTrainConfig
 from troupe.models.pools.pool import Policy, Pool
 
@@ -41,7 +51,9 @@ SETTINGS = {  # model, prompt tokens, completion tokens, K, prompts
     "long": ("qwen3", 1024, 128, 8, 1),
     "short": ("qwen3", 128, 32, 4, 4),
     "smollm2": ("smollm2", 256, 64, 4, 2),
+    "coder": ("coder", 256, 128, 4, 2),
 }
+RANK = 16  # of adapters
 AdamW = partial(torch.optim.AdamW, lr=1e-6, weight_decay=0.0, fused=True)  # as TRL's default, adamw_torch_fused
 
 
@@ -62,6 +74,8 @@ def build(name: str) -> PreTrainedModel:
             **common,
         )
         return Qwen3ForCausalLM(qwen3)
+    if name == "coder":
+        return coder(common)
     llama = LlamaConfig(  # SmolLM2-135M's
         vocab_size=49152,
         hidden_size=576,
@@ -98,18 +112,23 @@ def policy_of(model: PreTrainedModel, fabric: L.Fabric, ranks: Ranks | None = No
         temperature=1.0,
         update=UpdateSettings(**update),
     )
-    return Pool(PolicyModule(model, {"p": config}), fabric, ranks=ranks).policies["p"]
+    if model.dtype != torch.bfloat16:
+        return Pool(PolicyModule(model, {"p": config}), fabric, ranks=ranks).policies["p"]
+    adapted = attach(model, "coder", {"p": LoraSettings(r=RANK, alpha=2 * RANK)}, {"p": 0}).bfloat16()  # bf16-true
+    return Pool(AdapterModule(adapted, {"p": config}), fabric, ranks=ranks).policies["p"]
 
 
 def ours(model: PreTrainedModel, groups: list[list[Sample]]) -> Callable[[], object]:
     """An update of Troupe's."""
-    policy = policy_of(model, L.Fabric(accelerator="cpu", devices=1))
+    tokens = {"max_tokens": 1024} if model.dtype == torch.bfloat16 else {}  # as scale=coder
+    policy = policy_of(model, L.Fabric(accelerator="cpu", devices=1), **tokens)
     return lambda: asyncio.run(policy.pool.update({"p": groups}))
 
 
 def trls(model: PreTrainedModel, groups: list[list[Sample]]) -> Callable[[], object]:
     """The same step of TRL's."""
     from datasets import Dataset
+    from peft import LoraConfig
     from tokenizers import Tokenizer
     from tokenizers.models import WordLevel
     from transformers import PreTrainedTokenizerFast
@@ -117,6 +136,9 @@ def trls(model: PreTrainedModel, groups: list[list[Sample]]) -> Callable[[], obj
 
     samples = [sample for group in groups for sample in group]
     words = Tokenizer(WordLevel({f"w{i}": i for i in range(model.config.vocab_size)}, unk_token="w0"))
+    lora = None
+    if model.dtype == torch.bfloat16:
+        lora = LoraConfig(r=RANK, lora_alpha=2 * RANK, target_modules="all-linear", task_type="CAUSAL_LM")
     arguments = GRPOConfig(
         tempfile.mkdtemp(),
         bf16=False,
@@ -134,6 +156,7 @@ def trls(model: PreTrainedModel, groups: list[list[Sample]]) -> Callable[[], obj
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
         args=arguments,
         train_dataset=Dataset.from_dict({"prompt": ["w1"] * len(samples)}),
+        peft_config=lora,
         processing_class=PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w1", pad_token="w0"),
     )
     optimizer, accelerator = trainer.create_optimizer(), trainer.accelerator
@@ -147,12 +170,12 @@ def trls(model: PreTrainedModel, groups: list[list[Sample]]) -> Callable[[], obj
         "num_items_in_batch": torch.tensor(completions.numel()),
     }
     trainer.current_gradient_accumulation_steps = 1
-    model.train()
+    trainer.model.train()
 
     def step() -> None:
-        loss = trainer._compute_loss(model, dict(inputs))
+        loss = trainer._compute_loss(trainer.model, dict(inputs))
         accelerator.backward(loss)
-        accelerator.clip_grad_norm_(model.parameters(), 1.0)
+        accelerator.clip_grad_norm_(trainer.model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -226,7 +249,7 @@ def main() -> None:
         print(memory(settings[0], arguments.memory))
         return
     clock = {"wall": time.perf_counter, "cpu": time.process_time}[arguments.clock]
-    print(f"torch {torch.__version__}, {arguments.threads} threads, float32 on CPU, {arguments.clock} time")
+    print(f"torch {torch.__version__}, {arguments.threads} threads, on CPU, {arguments.clock} time")
     for setting in settings:
         ratio = statistics.median(time_pairs(setting, arguments.pairs, clock))
         print(f"  {setting}: {ratio:.2f} times as fast, {memory_ratio(setting, arguments.threads):.2f} of TRL's memory")

@@ -10,7 +10,7 @@ are rounded up to few (:func:`few_sizes`; rows that are all 0 are added, and lef
 
 **Bfloat16.**  Processors with tiles (AMX) want the second matrix of a product in an order of its own, into which oneDNN
 brings it at every call.  With few rows that takes longer than the product, so that they become the second matrix:
-``W x^T`` in place of ``x W^T`` (``bench/products.py --bfloat16``: up to 1.7 times as fast on an Intel Xeon).
+``W x^T`` in place of ``x W^T`` (``bench/products.py --bfloat16``).
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ MIN_ROWS_OF_COPY: Final = 128
 """Rows for which it pays to copy a matrix that has gaps in memory: oneDNN has no fast code for these."""
 MAX_WIDTH_OF_COPY: Final = 1 << 14
 """Columns above which a tensor is not copied, to add rows or to turn it: these are logits, the largest of an update."""
+MIN_TURNED: Final = 1 << 19
+"""Numbers of a matrix from which bfloat16's product is turned: smaller ones stay in the caches."""
 MAX_TURNED_ROWS: Final = 96
 MAX_TURNED_LOGITS: Final = 32
 """Rows up to which bfloat16's product is turned; fewer of logits, which are turned back to be drawn from by row."""
@@ -101,7 +103,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input`` (..., k) times the transpose of ``weight`` (n, k), plus ``bias`` (n,): (..., n).  The arguments are
     those of ``torch.nn.functional.linear``.  The result may lie transposed in memory.
     """
-    if _turns(input, weight):
+    if _turns(input, weight) and (bias is None or bias.dtype == weight.dtype):
         return _turned(input, weight, bias)
     if not _suits(input, weight.t()) or not _fits(bias, weight):
         return functional.linear(input, weight, bias)
@@ -187,7 +189,9 @@ def _suits(x: Tensor, matrix: Tensor) -> bool:
 
 def _turns(x: Tensor, weight: Tensor) -> bool:
     """Whether bfloat16's product is faster turned."""
-    if x.dtype != torch.bfloat16 or weight.dtype != torch.bfloat16 or weight.device.type != "cpu" or weight.ndim != 2:
+    if x.dtype != torch.bfloat16 or weight.dtype != torch.bfloat16 or weight.device.type != "cpu":
+        return False
+    if x.ndim < 2 or weight.ndim != 2 or weight.numel() < MIN_TURNED:
         return False
     most = MAX_TURNED_ROWS if len(weight) <= MAX_WIDTH_OF_COPY else MAX_TURNED_LOGITS
     return x.numel() <= most * x.shape[-1] and weight.is_contiguous() and has_tiles()

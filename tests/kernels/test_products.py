@@ -60,6 +60,7 @@ def test_linear_and_its_gradients_equal_torchs_in_float64(shape: tuple[int, int,
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_turned_product_of_bfloat16_is_as_near_as_torchs(shape, bias, monkeypatch) -> None:
     monkeypatch.setattr(products, "has_tiles", lambda: True)
+    monkeypatch.setattr(products, "MIN_TURNED", 0)
     turned = []
     monkeypatch.setattr(products, "_turned", lambda *given: turned.append(given) or turn(*given))
     m, k, n = shape
@@ -69,6 +70,11 @@ def test_a_turned_product_of_bfloat16_is_as_near_as_torchs(shape, bias, monkeypa
     assert turned and apart[0] <= 2 * apart[1]
     again = linear(linear(ours[0], torch.eye(k, dtype=torch.bfloat16)), *ours[1:])  # of what lies transposed
     assert torch.equal(again, linear(*ours))
+    one = linear(ours[0][0], *ours[1:])
+    assert torch.equal(one, functional.linear(ours[0][0], *ours[1:]))
+    if bias:
+        with pytest.raises(RuntimeError):  # as torch's own
+            linear(*ours[:2], ours[2].float())
 
 
 @pytest.mark.usefixtures("library")

@@ -1,7 +1,7 @@
 """One forward pass of the engine: prompts into the cache, or one more token of every row.
 
 :class:`ModuleForward` calls the model's own code, whatever its architecture.  :class:`FusedForward` computes the same
-for the Llama family in float32 with a third of the operations.  Each operation has a fixed cost of some microseconds,
+for the Llama family with a third of the operations.  Each operation has a fixed cost of some microseconds,
 whatever its size; a small model decodes one token with hundreds of tiny operations, and this cost is most of a step.
 For each LoRA policy, ``adapted`` makes a copy with the policy's additions, on the same weights.
 """
@@ -256,9 +256,7 @@ class _Layer:
 
 
 def _normed(x: Tensor, eps: Tensor) -> Tensor:
-    """``x`` (..., n) over its root mean square, in float32 at least: fewer passes over memory than ``rms_norm`` on a
-    CPU.
-    """
+    """``x`` (..., n) over its root mean square, by float32: fewer passes over memory than ``rms_norm`` on a CPU."""
     norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True, dtype=eps.dtype)
     return (x * torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()).to(x.dtype)
 

@@ -59,6 +59,7 @@ async def test_variants_of_the_fused_architectures(architecture, changes, tokeni
 @pytest.mark.parametrize("tiles", [False, True])
 async def test_in_bfloat16_logprobs_are_as_near_as_the_models_own(architecture, tiles, tokenizer, monkeypatch):
     monkeypatch.setattr(products, "has_tiles", lambda: tiles)
+    monkeypatch.setattr(products, "MIN_TURNED", 0)
     model, requests = build(architecture).bfloat16(), [request(length) for length in (1, 30, 7, 7, 19)]
     apart = []
     for fused in (False, True):
