@@ -149,11 +149,11 @@ def variable(key: str, name: str) -> str:
 
 
 def no_folder(path: Path) -> str:
-    """Why ``path`` is no folder: where its first missing part was looked for, and the folder there that has a name like
-    it."""
-    if path.is_file():
-        return "it is a file"
+    """Why ``path`` is no folder: its first part that is something else; or where its first missing part was looked for,
+    and the folder there that has a name like it."""
     missing = next(each for each in (path, *path.parents) if each.parent.is_dir())
+    if os.path.lexists(missing):
+        return f"{'it' if missing == path else missing} is {'a file' if missing.is_file() else 'no folder'}"
     beside = near(missing.name, [each.name for each in missing.parent.iterdir() if each.is_dir()])
     return f"there is no such folder: {missing.parent.absolute()} has no {missing.name}{beside.rstrip('.')}"
 

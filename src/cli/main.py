@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import re
+import select
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -56,14 +57,30 @@ def main() -> None:
     Where the reader of what it prints ends first (``troupe runs | head -1``) it ends at once and in silence, with the
     status of a program that the pipe's signal ended.  The signal itself would end servers for any lost connection.
     """
+    # After >&- there is none.
+    sys.stdout, sys.stderr = (each or Path(os.devnull).open("w") for each in (sys.stdout, sys.stderr))  # noqa: SIM115
     try:
         try:
             _main()
         finally:
             sys.stdout.flush()  # here, and not at the interpreter's end, which prints what fails
-    except BrokenPipeError:
+    except (BrokenPipeError, SystemExit) as error:
+        if not _unread(error):
+            raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
         sys.exit(128 + signal.SIGPIPE)
+
+
+def _unread(error: BrokenPipeError | SystemExit) -> bool:
+    """Whether the reader of the standard output is gone, and not that of another pipe or socket, a worker's say."""
+    if isinstance(error, SystemExit):
+        if not isinstance(error.__context__, BrokenPipeError):
+            return False
+        if error.code == 1:  # by rich, which leaves another standard output
+            return True
+    output = select.poll()
+    output.register(1, 0)  # for errors alone
+    return bool(output.poll(0))
 
 
 def _main() -> None:
@@ -106,8 +123,6 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         module.start(name, arguments) if name in CONFIGURED else module.main(arguments)
     except KeyboardInterrupt:  # before the command has begun what it would have to end itself
         sys.exit("interrupted")
-    except BrokenPipeError:
-        raise
     except OSError as error:  # it names the file
         sys.exit(f"error: {error}")
 

@@ -116,11 +116,12 @@ def gather(folders: Sequence[Path]) -> RunsPage:
             tables += [replace(table, title=prefix + table.title) for table in overview.tables]
         for name, own in overview.settings.items():
             settings.append(Setting(prefix + name, tuple(map(read_run, own)), group))
-    others, left_out = settings_of(map(read_run, _runs([place for place in places if not _is_sweep(place)], problems)))
+    names = [one.name for one in shown] or [overview.name for overview in sweeps.values()]
+    runs_alone = _runs([place for place in places if not _is_sweep(place)], problems)
+    others, left_out = settings_of(map(read_run, runs_alone), titled=not names)
     settings += others
     if not settings:
         raise RunDirectoryError("; ".join([*problems, "no run is left to show"]))
-    names = [one.name for one in shown] or [overview.name for overview in sweeps.values()]
     asked = [*(one.question for one in shown), *(overview.question for overview in sweeps.values())]
     questions = dict.fromkeys(filter(None, asked))
     runs = [run for setting in settings for run in setting.runs]

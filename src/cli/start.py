@@ -15,11 +15,8 @@ import hydra
 from omegaconf import DictConfig
 
 from ..errors import ConfigError
-from ..setup.command_line import check_command_line, fail, fail_or_raise, with_open_keys
+from ..setup.command_line import check_command_line, fail, fail_or_raise, options_parser, with_open_keys
 from .main import loading
-
-PRINTING = {"--cfg", "-c", "--info", "-i", "--hydra-help", "--shell-completion", "-sc"}
-"""Hydra's options with which a command only prints."""
 
 
 def start(name: str, arguments: Sequence[str]) -> None:
@@ -33,11 +30,13 @@ def start(name: str, arguments: Sequence[str]) -> None:
     # Hydra reads them there.  So does Lightning, which starts the other processes of strategy=ddp with them: as
     # `troupe key=value ...`, which is `troupe train key=value ...`.
     sys.argv[1:] = words
-    if PRINTING & {*words}:  # Hydra prints the traceback of a pipe whose reader has ended
+    options, _ = options_parser().parse_known_intermixed_args(words)
+    # With these it only prints, and Hydra prints the traceback of a pipe whose reader has ended.
+    if options.cfg or options.info or options.hydra_help or options.shell_completion:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     with TemporaryDirectory() as nowhere:
         dry = any(word.lstrip("+").lower() == "dry_run=true" for word in words)
-        if dry and {"-m", "--multirun"} & {*words}:
+        if dry and options.multirun:
             sys.argv.append(f"hydra.sweep.dir={nowhere}")  # of Hydra's multirun.yaml: a dry run leaves nothing
         hydra.main(version_base="1.3", config_path="pkg://troupe.configs", config_name=config)(TaskFunction(name))()
 

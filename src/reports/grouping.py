@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from ..runs.files import CONFIG
@@ -34,10 +35,10 @@ class Setting:
         return {str(run.config["seed"]): run for run in self.runs if "seed" in run.config}
 
 
-def settings_of(runs: Iterable[RunReader]) -> tuple[list[Setting], list[str]]:
+def settings_of(runs: Iterable[RunReader], *, titled: bool = True) -> tuple[list[Setting], list[str]]:
     """The settings of ``runs``, which are tolerant: those of one training configuration but for its seed; of several
     with one seed, too, each is in a setting of its own.  And sentences about runs that are left out, since their
-    configuration is cut.
+    configuration is cut.  ``titled``: a title has the name that all have in common, and the settings' need not.
     """
     groups: dict[str, list[RunReader]] = {}
     cut = []
@@ -46,9 +47,9 @@ def settings_of(runs: Iterable[RunReader]) -> tuple[list[Setting], list[str]]:
             cut.append(f"{run.path} is left out: {CONFIG} has no {', '.join(run.lacking)}, it is cut or damaged.")
             continue
         groups.setdefault(json.dumps(_keys(run), sort_keys=True, default=str), []).append(run)
-    names = _names([group[0] for group in groups.values()])
+    names = _names([group[0] for group in groups.values()], titled=titled)
     shown = [each for name, group in zip(names, groups.values(), strict=True) for each in _repeated(name, group)]
-    if len(names) == 1:  # which the title says
+    if titled and len(names) == 1:
         shown = [replace(each, name=each.name.removeprefix(f"{names[0]}, ")) for each in shown]
     return shown, cut
 
@@ -61,8 +62,16 @@ def _repeated(name: str, runs: Iterable[RunReader]) -> list[Setting]:
         by_seed.setdefault(str(run.config.get("seed", run.path)), []).append(run)
     same = [by_seed[seed] for seed in sorted(by_seed, key=lambda seed: seed.zfill(9))]
     times = [tuple(own[n] for own in same if n < len(own)) for n in range(max(map(len, same)))]
-    labels = [f"runs {n}" if more else run.path.name for n, (run, *more) in enumerate(times, start=1)]
+    folders = _ends([run.path for run, *_ in times])
+    labels = [f"runs {n}" if own[1:] else folders[n - 1] for n, own in enumerate(times, start=1)]
     return [Setting(f"{name}, {label}" if times[1:] else name, own) for label, own in zip(labels, times, strict=True)]
+
+
+def _ends(paths: Sequence[Path]) -> list[str]:
+    """The names of different ``paths``, with as many folders above as tell them apart."""
+    deepest = max(len(path.parts) for path in paths)
+    ends = ([str(Path(*path.parts[-n:])) for path in paths] for n in range(1, deepest + 1))
+    return next(each for each in ends if len({*each}) == len(paths))
 
 
 def _keys(run: RunReader) -> dict[str, Any]:
@@ -75,7 +84,7 @@ def _is_seed(key: str) -> bool:
     return key.rpartition(".")[2] == "seed"
 
 
-def _names(runs: Sequence[RunReader]) -> list[str]:
+def _names(runs: Sequence[RunReader], *, titled: bool) -> list[str]:
     """A name for the setting of each of ``runs``: the runs' own where they differ, else with the first keys in which
     the settings differ."""
     own = [str(run.config.get("name", run.path.name)) for run in runs]
@@ -88,7 +97,7 @@ def _names(runs: Sequence[RunReader]) -> list[str]:
         parts = dict.fromkeys(f"{last_name(key)}={short(mine[key])}" for key in different)
         label = " ".join(list(parts)[:SHOWN_KEYS])
         unique = len(others) == 1 or not label
-        names.append(name if unique else label if len(set(own)) == 1 else f"{name} {label}")
+        names.append(name if unique else label if titled and len(set(own)) == 1 else f"{name} {label}")
     count = Counter(names)
     seen: Counter[str] = Counter()
     for place, name in enumerate(names):

@@ -81,15 +81,15 @@ def candidate_table(trees: Iterable[Mapping[str, Any]]) -> LogTable:
     rows: list[tuple[Cell, ...]] = []
     for number, tree in enumerate(trees):
         for node in tree["nodes"]:
-            place = (number, tree["task_id"], tree["sample"], tree["watched"], node["id"], node["parent"])
+            place = (number, tree["task_id"], tree["sample"], tree["watched"], node["id"], node.get("parent"))
             for c, candidate in enumerate(node["candidates"]):
                 logprobs = candidate["logprobs"]
                 rows.append(
                     (
                         *(*place, node["turn"], node["agent"], c, node["prompt"], candidate["text"]),
-                        *(candidate[key] for key in ("reward", "team", "local", "baseline", "advantage", "continued")),
+                        *map(candidate.get, ("reward", "team", "local", "baseline", "advantage", "continued")),
                         *(len(candidate["token_ids"]), _mean(logprobs)),
-                        candidate["finish_reason"],
+                        candidate.get("finish_reason"),
                     )
                 )
     return LogTable("trees", CANDIDATE, rows)

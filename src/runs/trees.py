@@ -18,7 +18,10 @@ from .tables import html_table
 TREE_FORMAT = 1
 """The version of a line's schema that this code writes, its key ``tree_format``."""
 
-TREE_KEYS = {"iteration": int, "task_id": str, "nodes": list, "edges": list, "pictures": list}
+TREE_KEYS = {
+    **{"iteration": int, "task_id": str, "split": str, "sample": int, "watched": bool, "env_steps": int},
+    **{"nodes": list, "edges": list, "pictures": list},
+}
 NODE_KEYS = {"id": int, "agent": str, "turn": int, "depth": int, "prompt": str, "candidates": list}
 CANDIDATE_KEYS = {"text": str, "reward": int | float, "continued": bool, "token_ids": list, "logprobs": list}
 OPTIONAL_KEYS = {"info": dict, "next": dict}

@@ -216,7 +216,7 @@ def options_parser() -> ArgumentParser:
     """Tells Hydra's options from ``overrides``."""
     parser = _Options(add_help=False)
     parser.add_argument("overrides", nargs="*")
-    parser.add_argument("--info", "-i", nargs="?")
+    parser.add_argument("--info", "-i", nargs="?", const="all")
     for name, short in FLAGS.items():
         parser.add_argument(name, *short, action="store_true")
     for name, short in VALUES.items():

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -113,7 +114,10 @@ def test_version(troupe: Callable[..., None], capsys: pytest.CaptureFixture[str]
 
 @pytest.mark.parametrize(
     "words",
-    [["--help"], ["train", "--help"], ["sweep", "-h"], ["runs", "."], ["train", "seed=1", "--cfg", "job"]],
+    [
+        *(["--help"], ["train", "--help"], ["sweep", "-h"], ["runs", "."]),
+        *(["train", "seed=1", "--cfg=job"], ["-cjob"], ["-i"], ["train", "experiment=sokoban_shared", "dry_run=true"]),
+    ],
     ids=" ".join,
 )
 def test_a_reader_that_ends_first_ends_a_command_in_silence(tmp_path: Path, words: list[str]) -> None:
@@ -124,6 +128,27 @@ def test_a_reader_that_ends_first_ends_a_command_in_silence(tmp_path: Path, word
     )
     os.close(write)
     assert not done.stderr and done.returncode in (128 + signal.SIGPIPE, -signal.SIGPIPE)
+
+
+def test_another_broken_pipe_is_an_error(troupe: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> None:
+    def main(arguments: list[str]) -> None:
+        read, write = os.pipe()  # a worker's, that has ended
+        os.close(read)
+        os.write(write, b"task")
+
+    monkeypatch.setattr(module, "import_module", lambda *name: SimpleNamespace(main=main))
+    with pytest.raises(SystemExit, match=r"^error: \[Errno 32\] Broken pipe$"):
+        troupe("runs")
+
+
+@pytest.mark.parametrize("words", ["--help", "runs nowhere"])
+def test_without_a_standard_output_a_command_ends_as_with_one(words: str, tmp_path: Path) -> None:
+    command = f"exec {sys.executable} -m troupe {words}"
+    ends = [
+        subprocess.run(["sh", "-c", f"{command} {output}"], stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+        for output in (">/dev/null", ">&-")
+    ]
+    assert (ends[0].returncode, ends[0].stderr) == (ends[1].returncode, ends[1].stderr)
 
 
 @pytest.mark.parametrize(("word", "near"), [("trian", "train"), ("evaluate", "eval"), ("warm_start", "warm-start")])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from troupe.cli.main import main as program
-from troupe.cli.report import main
+from troupe.cli.report import gather, main
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,6 +67,9 @@ def test_a_sweep(tmp_path: Path, disk: Any, capsys: pytest.CaptureFixture[str]) 
         assert part in text
     main([str(record.folder), str(tmp_path / "game" / "2-0"), "--out", str(tmp_path / "x.html")])
     assert "3 settings" in (tmp_path / "x.html").read_text()
+    again = disk.run(tmp_path / "again", disk.config(0, 2), disk.scores(1, 2, 2))
+    content = gather([record.folder, tmp_path / "game" / "2-0", again])
+    assert (content.title, [each.name for each in content.settings]) == ("s", ["a", "b", "game, 2-0", "game, again"])
 
 
 def test_a_reproduced_table(tmp_path: Path, disk: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -89,6 +89,19 @@ def test_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
         main([])
 
 
+def test_what_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to("nowhere")
+    for path, reason in {
+        tmp_path / "file": "it is a file",
+        tmp_path / "file" / "a" / "b": f"{tmp_path}/file is a file",
+        tmp_path / "link": "it is no folder",
+        Path("/dev/null"): "it is no folder",
+    }.items():
+        with pytest.raises(SystemExit, match=rf"^error: {path}: {reason}$"):
+            main([str(path)])
+
+
 def test_what_a_run_says_is_no_command_for_the_terminal(
     tmp_path: Path, disk: Disk, capsys: pytest.CaptureFixture[str]
 ) -> None:

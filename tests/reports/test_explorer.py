@@ -84,7 +84,8 @@ def test_an_evaluated_episode_is_a_chain(episode: Build) -> None:
     assert tree["nodes"][-1]["candidates"][0]["next"] == {"done": True, "success": False, "picture": 1}
     assert tree["tokens"] == 7
     whole = [node | {"candidates": []} for node in tree["nodes"]]
-    assert "edge 0" in tree_problem(tree | {"iteration": 0, "nodes": whole})
+    place = {"iteration": 0, "split": "test", "sample": 0, "watched": False, "env_steps": 2}
+    assert "edge 0" in tree_problem(tree | place | {"nodes": whole})
 
 
 def test_an_agents_reward_is_that_of_the_metrics(run_dir: Path, episode: Build, lines: Build) -> None:

@@ -62,6 +62,18 @@ def test_runs_of_one_seed_are_settings_of_their_own(write: Callable[..., RunRead
     assert names == ["k=4, r1", "k=4, r0", "k=8"]
 
 
+def test_runs_in_folders_of_one_name_are_told_apart(write: Callable[..., RunReader]) -> None:
+    runs = [write("a/1", 3), write("b/1", 3), write("b/2", 3)]
+    assert {setting.name for setting in settings_of(runs)[0]} == {"a/1", "b/1", "b/2"}
+
+
+def test_without_a_title_settings_have_the_name_of_their_runs(write: Callable[..., RunReader]) -> None:
+    runs = [write("r0", 3), write("r1", 3)]
+    assert [setting.name for setting in settings_of(runs, titled=False)[0]] == ["game, r0", "game, r1"]
+    settings, _ = settings_of([*runs, write("r2", 3, 8)], titled=False)
+    assert [setting.name for setting in settings] == ["game k=4, r0", "game k=4, r1", "game k=8"]
+
+
 def test_a_run_without_a_configuration_is_a_setting_of_its_own(write: Callable[..., RunReader]) -> None:
     runs = [write("r0", 0), write("r1", 1), write("broken", 2)]
     (runs[2].path / "config.yaml").write_text("a: [")

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from troupe.runs.tables import LONGEST, LogTable, candidate_table, episode_table, markdown, tree_table
+from troupe.runs.trees import CANDIDATE_KEYS, NODE_KEYS, TREE_KEYS, tree_problem
 
 
 def test_one_row_per_message(episode: Callable[..., Any]) -> None:
@@ -33,6 +34,16 @@ def test_one_row_per_candidate(tree: Callable[..., Any]) -> None:
         **{"baseline": 0.5, "advantage": -0.5, "continued": False, "tokens": 1, "mean_logprob_nats": -0.5},
         "finish_reason": "stop",
     }
+
+
+def test_what_a_tree_needs_is_enough_for_tables(tree: Callable[..., Any]) -> None:
+    whole = tree("t", 2)
+    nodes = [{key: node[key] for key in NODE_KEYS} for node in whole["nodes"]]
+    for node in nodes:
+        node["candidates"] = [{key: each[key] for key in CANDIDATE_KEYS} for each in node["candidates"]]
+    least = {key: whole[key] for key in TREE_KEYS} | {"nodes": nodes}
+    assert tree_problem(least) == ""
+    assert (len(tree_table([least]).rows), len(candidate_table([least]).rows)) == (1, 4)
 
 
 def test_one_row_per_tree(tree: Callable[..., Any]) -> None:

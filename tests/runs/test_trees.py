@@ -13,7 +13,7 @@ import pytest
 from troupe.runs.directory import RunDirectory
 from troupe.runs.files import RunDirectoryError
 from troupe.runs.run import RunReader
-from troupe.runs.trees import thin, tree_files, tree_problem
+from troupe.runs.trees import TREE_KEYS, thin, tree_files, tree_problem
 
 Lines = Callable[..., None]
 
@@ -65,7 +65,7 @@ def test_another_versions_line_is_named(run_dir: Path, tree: Callable[..., dict[
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda t: t.pop("pictures"), "it needs"),
+        *((lambda t, key=key: t.pop(key), "it needs") for key in TREE_KEYS),
         (lambda t: t["nodes"][1].update(id=7), "node 1 needs"),
         (lambda t: t["nodes"][0]["candidates"][0].pop("text"), "a candidate of node 0 needs"),
         (lambda t: t["nodes"][0]["candidates"].append(3), "a candidate of node 0 needs"),

@@ -54,19 +54,19 @@ def dense(q: Tensor, k: Tensor, v: Tensor, tree: Tree) -> Tensor:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5), (torch.bfloat16, 2e-2)])
 def test_results_and_gradients_are_those_of_all_pairs(
     monkeypatch: pytest.MonkeyPatch, seed: int, dtype: torch.dtype, tolerance: float
 ) -> None:
-    """Some segments one by one, others together."""
+    """Those in float64; some segments one by one, others together."""
     monkeypatch.setattr(tree_attention, "LONG", seed % 8)
     rng = Random(seed)
     tree = random_tree(rng)
     *inputs, grad = drawn(tree, dtype, rng.choice([1, 2, 4]))
     for tensor in inputs:
         tensor.requires_grad_()
-    expected, result = dense(*inputs, tree), attend(*inputs, tree, 0.3)
+    expected, result = dense(*(tensor.double() for tensor in inputs), tree), attend(*inputs, tree, 0.3)
     assert (result - expected).norm() <= tolerance * expected.norm()
-    pairs = zip(torch.autograd.grad(result, inputs, grad), torch.autograd.grad(expected, inputs, grad), strict=True)
-    for of_result, of_expected in pairs:
+    found = torch.autograd.grad(result, inputs, grad)
+    for of_result, of_expected in zip(found, torch.autograd.grad(expected, inputs, grad.double()), strict=True):
         assert (of_result - of_expected).norm() <= tolerance * of_expected.norm()
