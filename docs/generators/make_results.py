@@ -70,6 +70,7 @@ def own_tables(results: Path) -> dict[str, TableResults]:
 def full(results: TableResults) -> str:
     """What the page of a table of :data:`TABLES` says of its runs."""
     verdicts, table = results.verdicts(), results.table
+    heads, lines = publication_cells(table)  # the last column is the publication's, which there is not
     parts = [
         grid(results),
         "## Claims\n",
@@ -78,7 +79,7 @@ def full(results: TableResults) -> str:
         "## By seed\n",
         *(f"{title}: {note}\n{markdown(*cells)}" for title, note, cells in matrices(results)),
         "## Settings\n",
-        markdown(*publication_cells(table)),
+        markdown(heads[:2], [line[:2] for line in lines]),
         markdown(["world", "overrides"], [[name, words(results, name)] for name in table.parts]),
         *(f"{note}\n" for note in table.notes),
         codes_line(results.runs),
