@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from math import sqrt
+from pathlib import Path
 from statistics import fmean, pvariance
 from typing import NamedTuple
 
@@ -163,6 +164,9 @@ def off(found: Sequence[Row]) -> float:
 
 
 def main() -> None:
+    from grouping_coder import trained_section  # which imports this
+
+    sampled = Path(__file__).parents[1] / "docs" / "results" / "grouping_trained.jsonl"
     plain, normalised = rows(False), rows(True)
     end = [row for row in plain if row[:2] == (OFFSETS[-1], "neither")]
     law, gain, eta = (fmean(numbers) for numbers in zip(*((r.law, r.gain, r.eta) for r in end), strict=True))
@@ -170,12 +174,14 @@ def main() -> None:
         f"""\
 # What grouping by agent and turn is worth, exactly
 
-**The law gives the order and the direction, not the size.** Where two roles' rewards are on one scale, groups of one
-agent and turn gain nothing over one group per task. With an offset of {OFFSETS[-1]:g} standard deviations
-(eta {eta:.2f}) the gradient's signal-to-noise ratio is {gain:.1f} times as high; 1 / (1 - eta) says {law:.1f}. The
-threshold, fixed before the first run, was that both differ by no more than a factor of {TOLERANCE:g}; they differ by up
-to {off(plain):.1f}, with normalised advantages {off(normalised):.1f}. Part of the noise is which prompts there are, and
-no grouping takes it away; the other part, with the prompts given, falls by more than the law says at high offsets.
+**In a game that is enumerated the law gives the order and the direction, not the size; the noise of a [trained
+team](#a-trained-team-by-sampled-gradients) follows it, the gain is smaller.** In the game, where two roles' rewards are
+on one scale, groups of one agent and turn gain nothing over one group per task. With an offset of {OFFSETS[-1]:g}
+standard deviations (eta {eta:.2f}) the gradient's signal-to-noise ratio is {gain:.1f} times as high; 1 / (1 - eta) says
+{law:.1f}. The threshold, fixed before the first run, was that both differ by no more than a factor of {TOLERANCE:g};
+they differ by up to {off(plain):.1f}, with normalised advantages {off(normalised):.1f}. Part of the noise is which
+prompts there are, and no grouping takes it away; the other part, with the prompts given, falls by more than the law
+says at high offsets.
 
 `python bench/grouping_law.py > docs/results/grouping_law.md` enumerates the game of two agents and two turns
 (`src/enumeration/game.py`), K = {K}; means over its two tasks. *Gain*: the ratio of AT-GRPO over that of the row's
@@ -189,7 +195,11 @@ to the prompts that meet in one group; before, it counted those of other rollout
 
 ## The same, divided by the group's standard deviation
 
-{table(normalised)}"""
+{table(normalised)}
+
+## A trained team, by sampled gradients
+
+{trained_section(sampled)}"""
     )
 
 

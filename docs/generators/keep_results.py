@@ -1,10 +1,11 @@
 """Keep results for the documentation: `python docs/generators/keep_results.py runs/reproduce/turns/laptop ...`.
 
-Copies the `summary.jsonl` of a reproduced table to `docs/results/reproduction/TABLE_SCALE.jsonl`, that of a sweep to
-`docs/results/summaries/SWEEP_EXPERIMENT.jsonl`; then ``make results`` writes the pages.  In a copy the folder of the
-runs is called `runs`.  Where all runs of a part were trained by the same code, of known commits, or at one commit, they
-are not marked as stale for it: that the code has changed since is to be expected of committed results, whose page names
-the commits, and runs of different parts are not compared.
+Copies the `summary.jsonl` of a reproduced table to `docs/results/reproduction/TABLE_SCALE.jsonl`, that of a table which
+is not among Troupe's to `docs/results/tables/`, that of a sweep to `docs/results/summaries/SWEEP_EXPERIMENT.jsonl`;
+then ``make results`` writes the pages.  In a copy the folder of the runs is called `runs`.  Where all runs of a part
+were trained by the same code, of known commits, or at one commit, they are not marked as stale for it: that the code
+has changed since is to be expected of committed results, whose page names the commits, and runs of different parts are
+not compared.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import json
 import sys
 from pathlib import Path
 from typing import Any
+
+from troupe.sweep.publication_file import table_names
 
 RESULTS = Path(__file__).parent.parent / "results"
 
@@ -47,7 +50,8 @@ def keep(folder: Path, results: Path = RESULTS) -> Path:
     kind = "reproduce" if "table" in lines[0] else "sweeps"
     runs = next(parent.parent for parent in folder.parents if parent.name == kind)
     name = "_".join(part.removesuffix("_specialized") for part in folder.relative_to(runs / kind).parts)
-    file = results / ("reproduction" if kind == "reproduce" else "summaries") / f"{name}.jsonl"
+    tables = "reproduction" if lines[0].get("table") in table_names() else "tables"
+    file = results / (tables if kind == "reproduce" else "summaries") / f"{name}.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in kept(lines, str(runs))), encoding="utf-8")
     return file
 

@@ -1,7 +1,8 @@
 """Write the pages of `docs/results/` whose sweeps have a committed summary: `docs/results/summaries/NAME.jsonl`.
 
 A sweep leaves its `summary.jsonl` in `runs/sweeps/NAME/EXPERIMENT`; a copy of it below `summaries/` is enough to make
-its page again, without the runs.  `docs/results.md` has sections of them: the settings and claims of the sweeps in
+its page again, without the runs.  So is that of a table of `bench/configs/reproduce` below `tables/`; the conclusion of
+its page is written by hand.  `docs/results.md` has sections of them: the settings and claims of the sweeps in
 :data:`SWEEPS`; on learning, a line for each of `sweep=learning` and `sweep=learning_magrpo`; the CPU-hours of every
 sweep and of every table of the papers; and, of the evaluations that are kept, trained teams beside their bases.  ``make
 results`` writes the pages; ``tests/sweep/test_summary.py`` checks that they were written.
@@ -17,18 +18,21 @@ from typing import Any
 from make_base_models import TEAM_HEADS, pass_at_256, team_of, teams
 from marked_section import with_section
 
+from troupe.sweep.cross_play import matrices
 from troupe.sweep.figures import curves_figure, curves_of, svg
 from troupe.sweep.measures import READINGS
 from troupe.sweep.outcomes import with_readings
-from troupe.sweep.page import sweep_page
+from troupe.sweep.page import TESTED, WORDS, needed, publication_cells, sweep_page
+from troupe.sweep.publication_file import TableFile
 from troupe.sweep.publication_results import TableResults
 from troupe.sweep.rows import TableRow, aggregate
 from troupe.sweep.summary import SweepSummary
-from troupe.sweep.tables import markdown, number, share
+from troupe.sweep.tables import codes_line, cost_line, markdown, number, share, spread, verdicts_cells
 from troupe.sweep.verdicts import judge
 
 RESULTS = Path(__file__).parent.parent / "results"
 PAGE = RESULTS.parent / "results.md"
+TABLES = RESULTS.parents[1] / "bench" / "configs" / "reproduce"
 SWEEPS = (
     "factorial_plan_path_short",
     "factorial_signalling",
@@ -51,7 +55,60 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
         if figure := curves_figure(summary):
             files[results / f"{file.stem}.svg"] = svg(figure)
         files[results / f"{file.stem}.md"] = sweep_page(summary, f"{file.stem}.svg" if figure else "")
+    for name, table in own_tables(results).items():
+        files[results / f"{name}.md"] = marked((results / f"{name}.md").read_text(encoding="utf-8"), name, full(table))
     return files
+
+
+def own_tables(results: Path) -> dict[str, TableResults]:
+    """By name, the tables of :data:`TABLES` with a summary in ``results``."""
+    tables = {file.stem: TableFile.read(str(file)) for file in sorted(TABLES.glob("*.yaml"))}
+    files = {name: results / "tables" / f"{name}_laptop.jsonl" for name in tables}
+    return {name: TableResults.read(file, tables[name]) for name, file in files.items() if file.is_file()}
+
+
+def full(results: TableResults) -> str:
+    """What the page of a table of :data:`TABLES` says of its runs."""
+    verdicts, table = results.verdicts(), results.table
+    heads, lines = publication_cells(table)  # the last column is the publication's, which there is not
+    parts = [
+        grid(results),
+        "## Claims\n",
+        markdown(*verdicts_cells(verdicts)),
+        f"{WORDS}{TESTED}{needed(verdicts)}",
+        "## By seed\n",
+        *(f"{title}: {note}\n{markdown(*cells)}" for title, note, cells in matrices(results)),
+        "## Settings\n",
+        markdown(heads[:2], [line[:2] for line in lines]),
+        markdown(["world", "overrides"], [[name, words(results, name)] for name in table.parts]),
+        *(f"{note}\n" for note in table.notes),
+        codes_line(results.runs),
+        cost_line(results.runs).rstrip(),
+    ]
+    return "\n".join(parts)
+
+
+def words(results: TableResults, part: str) -> str:
+    """The overrides of all runs of ``part``."""
+    return f"`{' '.join(results.table.overrides_at(results.scale, results.table.parts[part]))}`"
+
+
+def grid(results: TableResults) -> str:
+    """Success in each world: of rows that are called "A, B", A is the line and B the column."""
+    lines: dict[tuple[str, str], dict[str, str]] = {}
+    for entry in results.estimates():
+        line, column = entry["row"].split(", ")
+        if entry["n"]:
+            lines.setdefault((entry["part"], line), {})[column] = spread(entry["mean"], entry["low"], entry["high"])
+    columns = list(dict.fromkeys(row.split(", ")[1] for row in results.table.rows))
+    body = [[*place, *(cells.get(column, "–") for column in columns)] for place, cells in lines.items()]
+    return markdown(["world", "a message is paid", *columns], body)
+
+
+def marked(text: str, name: str, section: str) -> str:
+    """``text`` with ``section`` between the marks of ``name``."""
+    marks = f"<!-- {name}, written by `make results`: begin -->\n", f"<!-- {name}: end -->\n"
+    return with_section(text, *marks, section)
 
 
 def page(results: Path = RESULTS) -> str:
@@ -61,10 +118,10 @@ def page(results: Path = RESULTS) -> str:
     sections = {name: sweep(summary, bases) + curves(name, summary) for name, summary in summaries.items()}
     sections |= {"learning": learning(results, bases), "CPU-hours": hours(results)}
     sections["trained teams"] = markdown(TEAM_HEADS, teams(results))
+    sections |= {name: grid(table) for name, table in own_tables(results).items()}
     text = PAGE.read_text(encoding="utf-8")
     for name, section in sections.items():
-        marks = f"<!-- {name}, written by `make results`: begin -->\n", f"<!-- {name}: end -->\n"
-        text = with_section(text, *marks, section)
+        text = marked(text, name, section)
     return text
 
 
@@ -165,12 +222,13 @@ def hours(results: Path) -> str:
         f"table [`{file.stem}`](reproduction.md)": TableResults.read(file).runs
         for file in sorted((results / "reproduction").glob("*.jsonl"))
     }
+    own = {f"table [`{name}`](results/{name}.md)": table.runs for name, table in own_tables(results).items()}
     sweeps = {
         f"sweep [`{file.stem}`](results/{file.stem}.md)": SweepSummary.read(file).rows
         for file in sorted((results / "summaries").glob("*.jsonl"))
     }
-    lines = [hours_line(name, rows) for name, rows in (tables | sweeps).items()]
-    runs = {(row["run"], row["code"]): row for rows in (tables | sweeps).values() for row in rows}
+    lines = [hours_line(name, rows) for name, rows in (tables | own | sweeps).items()]
+    runs = {(row["run"], row["code"]): row for rows in (tables | own | sweeps).values() for row in rows}
     *total, _ = hours_line("all, each run once", [*runs.values()])
     lines.append([*total, ""])
     if files := sorted((results / "evaluations").glob("*.json")):

@@ -17,7 +17,7 @@ from troupe.runs.files import RunDirectoryError
 from troupe.sweep.measures import COSTS, MEASURES, METRICS
 from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.page import has_charts, needed, table_page, write_results
-from troupe.sweep.publication_file import TableFile
+from troupe.sweep.publication_file import PublishedRow, TableFile
 from troupe.sweep.publication_results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults
 from troupe.sweep.rows import TableRow
 from troupe.sweep.tables import verdicts_cells
@@ -222,6 +222,21 @@ def test_a_difference_of_logarithms_is_a_ratio_too() -> None:
         difference = line[heads.index("difference")]
         ratio, low, high = (math.exp(row[key]) for key in ("difference", "difference_low", "difference_high"))
         assert difference.endswith(f"; ratio {ratio:.3f} ({low:.3f} to {high:.3f})")
+
+
+def test_a_table_of_ones_own_is_kept_apart_and_shown_as_a_grid(results: TableResults, tmp_path: Path) -> None:
+    names = {"own, together": "a", "own, apart": "mixed", "joint, together": "b"}
+    table = replace(results.table, rows={name: PublishedRow(setting) for name, setting in names.items()})
+    grid = runpy.run_path(str(ROOT / "docs/generators/make_results.py"))["grid"]
+    head, _, own, joint = grid(replace(results, table=table)).splitlines()
+    assert head == "| world | a message is paid | together | apart |"
+    assert own.startswith("| here | own | 0.950 (") and "| 0.500 (" in own
+    assert joint.startswith("| here | joint | 0.100 (") and joint.endswith("| – |")
+    write_results(results, folder := tmp_path / "runs" / "reproduce" / "mine" / "laptop")
+    (tmp_path / "tables").mkdir()
+    file = runpy.run_path(str(ROOT / "docs/generators/keep_results.py"))["keep"](folder, tmp_path)
+    assert file == tmp_path / "tables" / "mine_laptop.jsonl"
+    assert TableResults.read(file, results.table).verdicts() == results.verdicts()
 
 
 @pytest.mark.slow
