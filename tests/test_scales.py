@@ -268,7 +268,7 @@ def test_a_stray_key_of_a_scale_is_refused(composed: Composed) -> None:
         ),
         (
             ["experiment=writing_specialized", "scale=paper_magrpo"],
-            ("1,720,574,976", "Qwen/Qwen3-1.7B", "at most 8 completions", "2000 iterations"),
+            ("1,720,574,976", "Qwen/Qwen3-1.7B", "at most 8 completions", "2,000 iterations"),
         ),
         pytest.param(
             ["experiment=code_single", "scale=paper_1_7b"],
