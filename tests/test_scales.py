@@ -324,8 +324,9 @@ def test_every_world_prints_its_plan_at_the_papers_scales(
     train.show_plan(cfg)
     printed = capsys.readouterr().out
     loop, k = config["loop"], config["algorithm"]["sampler"]["k"]
-    assert f"per iteration: {loop['tasks_per_iteration']} tasks, K = {k}, at most" in printed
-    assert f"{loop['iterations']} iterations: at most" in printed and "Qwen/" in printed and "GiB" in printed
+    tasks, iterations = loop["tasks_per_iteration"], loop["iterations"]
+    assert f"per iteration: {tasks} task{'s' if tasks > 1 else ''}, K = {k}, at most" in printed
+    assert f"{iterations:,} iterations: at most" in printed and "Qwen/" in printed and "GiB" in printed
     assert all(agent in printed for agent in config["team"])
 
 
