@@ -19,7 +19,8 @@ FINE = Job("print(1)")
 PATIENT = Limits(idle_s=500)
 
 TRAINER = """
-import asyncio
+import asyncio, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs ignore, and all below them
 from troupe.sandbox import Job, Limits, LocalSandbox
 async def main():
     async with LocalSandbox(1, isolation={isolation!r}) as sandbox:
