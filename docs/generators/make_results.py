@@ -54,7 +54,8 @@ def pages(results: Path = RESULTS) -> dict[Path, str]:
         summary = SweepSummary.read(file)
         if figure := curves_figure(summary):
             files[results / f"{file.stem}.svg"] = svg(figure)
-        files[results / f"{file.stem}.md"] = sweep_page(summary, f"{file.stem}.svg" if figure else "")
+        source = f"\nWritten by `make results` from [`summaries/{file.name}`](summaries/{file.name}).\n"
+        files[results / f"{file.stem}.md"] = sweep_page(summary, f"{file.stem}.svg" if figure else "") + source
     for name, table in own_tables(results).items():
         files[results / f"{name}.md"] = marked((results / f"{name}.md").read_text(encoding="utf-8"), name, full(table))
     return files
