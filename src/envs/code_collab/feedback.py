@@ -28,7 +28,7 @@ from typing import Final, Literal
 from ..code.problem import CheckResult
 from ..drawing import Panel, tone_of
 from .functions import AUX, has_return
-from .usage import Schemes, Usage
+from .usage import Usage
 
 POINTS = 4.0
 """The highest score."""
@@ -69,7 +69,6 @@ def cooperation_points(use: Usage, rule: UsageRule) -> float:
 Feedback = Literal["plain", "passed", "level_passed", "level_feedback", "expert"]
 
 UNUSED: Final = Usage()
-NO_SCHEME: Final = Schemes()
 _OK: Final = {True: "correct", False: "not correct"}
 
 
@@ -90,7 +89,6 @@ class Report:
     tests: tuple[str, ...] = ()
     results: tuple[CheckResult, ...] = ()
     usage: Usage = UNUSED
-    schemes: Schemes = NO_SCHEME
     useful: float = 0.0
 
     @property

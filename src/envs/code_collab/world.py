@@ -33,7 +33,7 @@ from .feedback import (
     structure_points,
 )
 from .functions import AUX, NOTHING, as_in_first_call, function_in, parameter_stubs, parse, read_function
-from .usage import schemes, usage
+from .usage import usage
 
 AGENTS: Final = ("aux", "main")
 SOLO: Final = "solo"
@@ -163,7 +163,6 @@ class CollabWorld(TurnTakingWorld):
                 "wrapper": report.usage.called and report.usage.wrapper,
                 "ignores_aux": report.usage.ignored or report.usage.unread,
                 **({"useful_aux": report.useful} if self.useful_aux else {}),
-                **asdict(report.schemes),
             },
         )
 
@@ -187,11 +186,7 @@ class CollabWorld(TurnTakingWorld):
         function = function_in(tree, self.entry)
         report = replace(report, score=replace(report.score, syntax=0.5), tests=self._tests())
         if function is not None:
-            report = replace(
-                report,
-                usage=guarded(report.usage, usage, function),
-                schemes=guarded(report.schemes, schemes, function) if aux else report.schemes,
-            )
+            report = replace(report, usage=guarded(report.usage, usage, function))
         (results,) = await self._run([program_of(aux, main)])
         share = share_passed(results)
         report = replace(report, results=results, score=replace(report.score, tests=share))
