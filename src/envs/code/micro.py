@@ -48,8 +48,6 @@ from .world import CODER, SOLO, TESTER, CodeWorld, Order
 SplitBy = Literal["function", "structure"]
 
 LIMITS = Limits(cpu_s=1.0, idle_s=1.0)
-CACHED_RESULTS = 16_384
-"""Programs whose outputs are in the cache: more than there are micro-programs."""
 
 ROWS: tuple[Row, ...] = (*INPUTS, *HIDDEN)
 
@@ -88,9 +86,8 @@ class MicroCode(CodeWorld):
         **common: Any,
     ) -> None:
         check_choice(self.name, "split", split, get_args(SplitBy))
-        execution = Executor(sandbox, LIMITS, CACHED_RESULTS)
         own: dict[str, Any] = {"horizon": horizon, "order": order, "max_tests": max_tests, "local_share": local_share}
-        super().__init__(execution, **own, **common)
+        super().__init__(Executor(sandbox, LIMITS), **own, **common)
         self.split_by = split
         self._goal = Program(("a", "b", "c"), ("+", "+"), True)
 
