@@ -83,11 +83,6 @@ def say_numbers(names: Sequence[str], numbers: Sequence[str]) -> str:
     return " ".join([SAY, *(word for pair in zip(names, numbers, strict=True) for word in pair)])
 
 
-def vocabulary() -> list[str]:
-    """Every word of observations and messages, but the world's name."""
-    return [ORCHESTRATOR, *WORKERS, *NAMES, *DIGITS, CALL, SAY, REPLY, ASK, NONE, END]
-
-
 Replies = Sequence[tuple[str, str]]
 """Of each reply: the name and the number."""
 FIRST_ONLY, EVERYBODY = 0.5, 0.85

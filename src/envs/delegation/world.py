@@ -32,6 +32,7 @@ from .directory import (
     ASK,
     CALL,
     DIGITS,
+    END,
     HOLDERS,
     NAMES,
     NONE,
@@ -44,7 +45,6 @@ from .directory import (
     read_calls,
     read_numbers,
     sample_task,
-    vocabulary,
     work,
 )
 
@@ -212,4 +212,4 @@ class Delegation(TurnTakingWorld):
 
 def words() -> list[str]:
     """Every word of observations and messages."""
-    return [Delegation.name, *vocabulary()]
+    return [Delegation.name, ORCHESTRATOR, *WORKERS, *NAMES, *DIGITS, CALL, SAY, REPLY, ASK, NONE, END]

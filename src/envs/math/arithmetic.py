@@ -100,7 +100,7 @@ class Arithmetic(Mathematics):
     def _asks_again(self, text: str) -> bool:
         return text.split() == [AGAIN]
 
-    async def _equal(self, answer: str, expected: str) -> bool:
+    async def equal(self, answer: str, expected: str) -> bool:
         return int(answer) == int(expected)
 
     def _prompt(self, agent: str) -> list[Message]:
