@@ -245,7 +245,7 @@ name alone or called too many, and other workers said their first number.""",
   them.
 - Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
   among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
-  `troupe.warm_start.curriculum` and `troupe.envs.delegation.directory`).""",
+  `troupe.warm_start.curriculum` and `troupe.envs.delegation.world`).""",
         measure="Team success on {tasks} validation tasks (95 % interval), at most 3 messages of the orchestrator:",
         worlds={
             "workers at the same time": Delegation,

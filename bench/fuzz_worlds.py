@@ -38,7 +38,7 @@ from troupe.envs.code_collab import CodeCollab, MicroCollab
 from troupe.envs.code_collab.functions import has_return, read_function
 from troupe.envs.couplet.world import Couplet, read_line
 from troupe.envs.delegation import Delegation
-from troupe.envs.delegation.directory import read_calls, read_numbers
+from troupe.envs.delegation.world import read_calls, read_numbers
 from troupe.envs.fences import last_program
 from troupe.envs.grid import prompts
 from troupe.envs.grid.board import parse_plan

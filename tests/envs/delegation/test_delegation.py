@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from troupe.envs.delegation import Delegation
-from troupe.envs.delegation.directory import NAMES, WORKERS, Directory, read_calls, read_numbers
-from troupe.envs.delegation.world import words
+from troupe.envs.delegation.world import NAMES, WORKERS, Directory, read_calls, read_numbers, words
 from troupe.experience import Episode, Sampling
 from troupe.models.bases.tiny import build_tokenizer
 from troupe.rollout.policy_client import PolicyClient
