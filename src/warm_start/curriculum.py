@@ -10,8 +10,8 @@ from typing import Any
 
 from ..envs import kuhn
 from ..envs.base import Skill, TeamEnv
-from ..envs.code import micro_programs
 from ..envs.code.micro import MicroCode
+from ..envs.code.micro import vocabulary as code_vocabulary
 from ..envs.code_collab import micro as collab
 from ..envs.couplet import world as couplet
 from ..envs.delegation import world as delegation
@@ -221,7 +221,7 @@ CURRICULA = {
     "laptop_code": Curriculum(
         worlds=(MicroCode,),
         variant=_code_variant,
-        words=micro_programs.vocabulary(),
+        words=code_vocabulary(),
         recipe=Recipe(hidden=96, layers=3, stable_steps=1500, decay_steps=700, flawed_steps=200),
     ),
     "laptop_math": Curriculum(
