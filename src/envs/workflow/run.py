@@ -97,6 +97,7 @@ class WorkflowRun:
         self._pending: set[PendingCall] = set()
         self._orphans: list[PendingCall] = []  # whose sender is gone; the same request again gets their reply
         self._refusals: Counter[str] = Counter()  # by agent, "" where the request named none; in no numbers yet
+        self._told: Counter[str] = Counter()  # those that are in the numbers of a message
         self._speaker: str | None = None  # whose message may be rewarded now
         self._earned = Earned()
         self._clients: dict[str, AgentClient] = {}
@@ -144,7 +145,9 @@ class WorkflowRun:
         """
         with self._lock:
             earned, self._earned = self._earned, Earned()
-            return earned, sum(self._refusals.pop(name, 0) for name in (agent, ""))
+            refused = Counter({name: self._refusals.pop(name, 0) for name in (agent, "")})
+            self._told += refused
+            return earned, refused.total()
 
     def forget(self) -> None:
         """Drop what :meth:`drain` would give: another run had it before."""
@@ -152,15 +155,18 @@ class WorkflowRun:
             self._earned = Earned()
             self._refusals.clear()
 
-    def close(self) -> None:
-        """End the run, wherever it is: its calls are refused, and its coroutine is cancelled.  From any thread."""
+    def close(self, *, lost: bool = False) -> None:
+        """End the run, wherever it is: its calls are refused, and its coroutine is cancelled.  From any thread.
+        ``lost``: no numbers of its messages count.
+        """
         with self._lock:
             if self.closed:
                 return
             self.closed = True
             pending, self._pending = self._pending, set()
             coroutine = self._coroutine
-        self._service.leave(self._id)
+            left = self._refusals + self._told if lost else self._refusals
+        self._service.leave(self._id, self._task.split, left)
         for call in pending:
             call.settle(RefusedError(HTTPStatus.GONE, "the episode is over", "episode_over"))
         if coroutine is not None:

@@ -6,12 +6,13 @@ import logging
 import resource
 import secrets
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Any, Protocol
 
 from ...errors import AbsentError
+from ...experience import Split
 from ...gateway.guard import LOCAL, GuardSettings, RefusedError
 from ...gateway.protocol import ChatReply, ChatRequest, Draft
 from ...gateway.server import Server, guarded
@@ -53,6 +54,8 @@ class Service:
         self._server: Server | None = None
         self._lock = threading.Lock()
         self.key = secrets.token_urlsafe(24)
+        self._left: deque[tuple[Split, Counter[str]]] = deque()  # a deque: runs may leave within the garbage collector
+        self._carried: Counter[tuple[Split, str]] = Counter()
         self.refusals: Counter[tuple[str, str]] = Counter()
         """All refused requests, by who asked and the code of the error."""
 
@@ -94,9 +97,18 @@ class Service:
         self._runs[id] = run
         return id, f"{url}/episodes/{id}/v1"
 
-    def leave(self, id: str) -> None:
-        """The run ``id`` is over."""
+    def leave(self, id: str, split: Split, refused: Counter[str]) -> None:
+        """The run ``id`` is over; by agent, its ``refused`` requests that no message's numbers have."""
         self._runs.pop(id, None)
+        if refused:
+            self._left.append((split, refused))
+
+    def carried(self, split: Split, agent: str) -> int:
+        """How many refused requests of runs that have left are to be in the numbers of a message of ``agent``."""
+        while self._left:
+            of, refused = self._left.popleft()
+            self._carried.update({(of, name): count for name, count in refused.items()})
+        return sum(self._carried.pop((split, name), 0) for name in (agent, ""))
 
     # ---- for the server, in its thread -----------------------------------------------------------------------------
 

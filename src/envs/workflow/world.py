@@ -183,6 +183,8 @@ class WorkflowWorld(TeamEnv):
             self._call = self._called(run, event)
             self._done = self.turn >= self.horizon
         earned, refused = run.drain(agent)
+        assert self._task is not None
+        refused += self._service.carried(self._task.split, agent)
         info = {"refused_requests": float(refused), "unmatched_messages": float(changed)}
         info |= {"malformed_calls": float(malformed), **earned.info}
         if self._done:
@@ -248,12 +250,12 @@ class WorkflowWorld(TeamEnv):
         try:
             event = await run.next(self._limit_s)
         except TimeoutError as error:
-            run.close()
+            run.close(lost=True)
             raise WorkflowFailure(
                 f"the workflow did neither call an agent nor end within env.limit_s={self._limit_s:g}; {self._place()}"
             ) from error
         if isinstance(event, Raised) and isinstance(event.error, ConfigError):  # every episode would end so
-            run.close()
+            run.close(lost=True)
             raise event.error
         return event
 
@@ -266,7 +268,7 @@ class WorkflowWorld(TeamEnv):
                     "the workflow offers functions: give env.tools=hermes or llama, as the policies call them"
                 )
             return event
-        run.close()
+        run.close(lost=True)
         if isinstance(event, Raised):
             raise WorkflowFailure(f"the workflow raised {_described(event.error)}; {self._place()}") from event.error
         if key is None:

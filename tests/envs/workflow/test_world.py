@@ -380,9 +380,30 @@ async def test_a_refused_request_counts_for_the_agent_that_asked() -> None:
         return 1.0
 
     env = world(clumsy)
-    for _ in range(2):  # no episode has those of another
+    for carried in (0, 2):
         steps = await through(env, "a", "b")
-        assert [step[2].info["refused_requests"] for step in steps] == [0, 3]
+        assert [step[2].info["refused_requests"] for step in steps] == [carried, 3]
+    other = await start_env(env, Task("t", "test", {}))  # an evaluation has its own
+    assert (await other.step({"ann": "a"})).info["refused_requests"] == 0
+    await env.close()
+
+
+@pytest.mark.parametrize("pure", [False, True])
+async def test_refused_requests_of_a_lost_episode_are_in_the_next_numbers(pure: bool) -> None:
+    async def clumsy(task: Task, client_for_agent: ClientForAgent) -> float:
+        await refuse(client_for_agent, "ann", 1)
+        await client_for_agent("ann").chat(ASKED)
+        if task.task_id == "bad":
+            await client_for_agent("bob").chat(ASKED, n=2)  # raises
+        await client_for_agent("bob").chat(ASKED)
+        return 1.0
+
+    env = world(clumsy, pure=pure)
+    bad = await start_env(env, Task("bad", "train", {}))
+    with pytest.raises(WorkflowFailure, match="RefusedError: n: the gateway understands only 1"):
+        await bad.step({"ann": "a"})
+    steps = await through(env, "a", "b")
+    assert [step[2].info["refused_requests"] for step in steps] == [2, 1]
     await env.close()
 
 
