@@ -26,7 +26,7 @@ from typing import Final, Literal
 
 from ..code.problem import CheckResult
 from .functions import AUX, has_return
-from .usage import Usage
+from .usage import Schemes, Usage
 
 POINTS = 4.0
 """The highest score."""
@@ -67,6 +67,7 @@ def cooperation_points(use: Usage, rule: UsageRule) -> float:
 Feedback = Literal["plain", "passed", "level_passed", "level_feedback", "expert"]
 
 UNUSED: Final = Usage()
+NO_SCHEME: Final = Schemes()
 _OK: Final = {True: "correct", False: "not correct"}
 
 
@@ -87,6 +88,7 @@ class Report:
     tests: tuple[str, ...] = ()
     results: tuple[CheckResult, ...] = ()
     usage: Usage = UNUSED
+    schemes: Schemes = NO_SCHEME
     useful: float = 0.0
 
     @property

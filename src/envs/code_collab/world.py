@@ -30,7 +30,7 @@ from .feedback import (
     structure_points,
 )
 from .functions import AUX, NOTHING, as_in_first_call, function_in, parameter_stubs, parse, read_function
-from .usage import usage
+from .usage import schemes, usage
 
 AGENTS: Final = ("aux", "main")
 SOLO: Final = "solo"
@@ -156,6 +156,7 @@ class CollabWorld(TurnTakingWorld):
                 "wrapper": report.usage.called and report.usage.wrapper,
                 "ignores_aux": report.usage.ignored or report.usage.unread,
                 **({"useful_aux": report.useful} if self.useful_aux else {}),
+                **asdict(report.schemes),
             },
         )
 
@@ -179,7 +180,11 @@ class CollabWorld(TurnTakingWorld):
         function = function_in(tree, self.entry)
         report = replace(report, score=replace(report.score, syntax=0.5), tests=self._tests())
         if function is not None:
-            report = replace(report, usage=guarded(report.usage, usage, function))
+            report = replace(
+                report,
+                usage=guarded(report.usage, usage, function),
+                schemes=guarded(report.schemes, schemes, function) if aux else report.schemes,
+            )
         (results,) = await self._run([program_of(aux, main)])
         share = share_passed(results)
         report = replace(report, results=results, score=replace(report.score, tests=share))

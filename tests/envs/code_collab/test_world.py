@@ -44,8 +44,8 @@ async def test_both_write_at_once_and_all_points_are_a_success(collab: Begin) ->
     assert all("The sum of the squares" in user(world, agent) for agent in world.agents)
     result = await world.step(GOOD)
     assert (result.team, result.local, result.done, result.success) == (4, {"aux": 0, "main": 0}, True, True)
-    assert {name for name, number in result.info.items() if number == 1} >= {"complete", "calls_aux"}
-    assert result.info["judge_errors"] == result.info["empty_or_malformed"] == 0
+    assert {name for name, number in result.info.items() if number == 1} >= {"coordinator", "complete", "calls_aux"}
+    assert result.info["fallback"] == result.info["judge_errors"] == result.info["empty_or_malformed"] == 0
 
 
 async def test_a_turn_that_solves_the_problem_is_a_success_where_a_sampler_ends_there(collab: Begin) -> None:
