@@ -316,6 +316,9 @@ class MicroCode(CodeWorld):
         correct = [program(row) == self._goal(row) for program in programs for row in HIDDEN]
         return sum(correct) / len(correct) if correct else 0.0
 
+    def _statement(self) -> str:
+        return self._goal.shape if self.next_agents() else f"{self._goal.shape}\n{self._goal.spec}"
+
     def _problem_key(self) -> Hashable:
         return self._goal
 

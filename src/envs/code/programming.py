@@ -102,6 +102,9 @@ class Code(CodeWorld):
             return [self._identity(check) in hidden for check in suite]
         return [result.passed for result in await self.runner.run(self._problem, reference, suite)]
 
+    def _statement(self) -> str:
+        return self._problem.statement.strip()
+
     def _problem_key(self) -> Hashable:
         return self._problem.name
 

@@ -22,6 +22,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import ClassVar, Literal, get_args
 
 from ..base import StepResult
+from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..execution import Executor
 from ..judging import guarded
 from ..setting_checks import check_at_least, check_choice, check_fraction
@@ -109,6 +110,10 @@ class CodeWorld(TurnTakingWorld):
         """Which tests the reference solution passes."""
 
     @abstractmethod
+    def _statement(self) -> str:
+        """The problem in words, before the end without what the coder has to find out."""
+
+    @abstractmethod
     def _problem_key(self) -> Hashable:
         """Which problem it is."""
 
@@ -140,6 +145,20 @@ class CodeWorld(TurnTakingWorld):
         self._next_turn(done=self._agreed())
         team = self._share - share_before
         return StepResult(local, team, self._done, self._share == 1, info)
+
+    def draw(self) -> Drawing:
+        """The problem, the program and the tests, each with its result, and at the end the hidden tests'."""
+        panels = [Panel("problem", self._statement())]
+        if self._program is not None or self.turn:
+            panels.append(Panel("program", "none could be read" if self._program is None else self._program))
+        results = self._results or (None,) * len(self._suite)
+        for number, (check, result) in enumerate(zip(self._suite, results, strict=True), 1):
+            lines = [f"{check.input.strip()} -> {check.expected.strip()}"]
+            lines += [f"it gave {result.output.strip()}"] if result and not result.passed else []
+            panels.append(Panel(f"test {number}", "\n".join(lines), tone_of(result.passed) if result else "neutral"))
+        if not self.next_agents():
+            panels.append(Panel("hidden tests", f"{self._share:.0%} passed", tone_of(self._share)))
+        return draw_panels("Code", panels)
 
     def _state(self) -> tuple[Hashable, ...]:
         return (self._problem_key(), self._suite, self._program, self._results, self._share)

@@ -21,10 +21,12 @@ Four levels; the first that fails ends the judgement:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..code.problem import CheckResult
+from ..drawing import Panel, tone_of
 from .functions import AUX, has_return
 from .usage import Schemes, Usage
 
@@ -142,3 +144,28 @@ def _use(report: Report) -> str:
     if not (report.usage.called or report.usage.passed):
         return "main does not call it"
     return "called, but its value is not used" if report.usage.ignored or report.usage.unread else "called and used"
+
+
+UNREADABLE = "none could be read"
+MOST_FAILURES = 3
+"""Tests that failed, of which a drawing tells the values."""
+
+
+def draft_panels(functions: Mapping[str, str]) -> list[Panel]:
+    """Functions that are not judged."""
+    return [Panel(f"{agent}, not judged", source or UNREADABLE) for agent, source in functions.items()]
+
+
+def report_panels(report: Report) -> list[Panel]:
+    """The functions of a judged program, and the judgement."""
+    score, passed = report.score, sum(result.passed for result in report.results)
+    lines = [
+        f"structure {score.structure:g} of 1",
+        f"syntax {score.syntax:g} of 0.5" + (f": {report.syntax_error}" if report.syntax_error else ""),
+        f"tests {passed} of {len(report.results)} passed" if report.results else "tests not run",
+        f"cooperation {score.cooperation:.3g} of 1.5",
+    ]
+    failures = [(test, result) for test, result in report.shown(0) if not result.passed]
+    lines += [f"failed: {test}, but it gave {result.output}" for test, result in failures[:MOST_FAILURES]]
+    verdict = Panel(f"{score.points:.3g} of {POINTS:g} points", "\n".join(lines), tone_of(score.points / POINTS))
+    return [Panel("aux", report.aux or UNREADABLE), Panel("main", report.main or UNREADABLE), verdict]

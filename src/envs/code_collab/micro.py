@@ -152,6 +152,9 @@ class MicroCollab(CollabWorld):
             for value, expected in zip(values, goal, strict=True)
         )
 
+    def _statement(self) -> str:
+        return " ; ".join(f"x {operator} {constant}" for operator, constant in self._steps)
+
     def _tests(self) -> tuple[str, ...]:
         return tuple(f"main({x}) is {compute(self._steps, x)}" for x in INPUTS)
 

@@ -117,6 +117,9 @@ class CodeCollab(CollabWorld):
         runs = (self.runner.run_hidden(self._problem, f"import math\n{program}") for program in programs)
         return await asyncio.gather(*runs)
 
+    def _statement(self) -> str:
+        return self._problem.statement.strip()
+
     def _tests(self) -> tuple[str, ...]:
         calls = [_in_words(self.entry, check) for check in self._problem.hidden]
         scripted = self._problem.script is not None and not self.runner.leaves_out_script(self._problem)

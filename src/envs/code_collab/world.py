@@ -15,6 +15,7 @@ from typing import Final, Literal, get_args
 from ...sandbox import PlainValue
 from ..base import StepResult
 from ..code.problem import CheckResult
+from ..drawing import Drawing, Panel, draw_panels
 from ..execution import Executor
 from ..judging import guarded
 from ..setting_checks import check_choice
@@ -27,6 +28,8 @@ from .feedback import (
     Report,
     UsageRule,
     cooperation_points,
+    draft_panels,
+    report_panels,
     structure_points,
 )
 from .functions import AUX, NOTHING, as_in_first_call, function_in, parameter_stubs, parse, read_function
@@ -94,6 +97,10 @@ class CollabWorld(TurnTakingWorld):
     @abstractmethod
     def _problem_key(self) -> Hashable:
         """Which problem it is."""
+
+    @abstractmethod
+    def _statement(self) -> str:
+        """The problem in words."""
 
     @abstractmethod
     def _tests(self) -> tuple[str, ...]:
@@ -211,6 +218,12 @@ class CollabWorld(TurnTakingWorld):
             sum(not found[place].passed for place in places) / len(places)
             for found, (_, places) in zip(with_stubs, tried, strict=True)
         )
+
+    def draw(self) -> Drawing:
+        panels = [Panel("task", self._statement()), *(report_panels(self._report) if self._report else ())]
+        if self._report is None or self.order == "sequential":  # else they are the functions of the report
+            panels += draft_panels(self._shown)
+        return draw_panels("Code collaboration", panels)
 
     def _state(self) -> tuple[Hashable, ...]:
         return (self._problem_key(), self._report, self._edits, tuple(self._shown.items()))

@@ -22,6 +22,7 @@ from random import Random
 
 from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
+from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..judging import guarded
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
@@ -203,6 +204,20 @@ class Couplet(TurnTakingWorld):
                 "empty_or_malformed": sum(not line for line in self._lines) / len(self._lines),
             },
         )
+
+    def draw(self) -> Drawing:
+        """What each poet must name and may end with, the lines, and how well they fit."""
+        panels = []
+        for agent, half in zip(self.agents, self._halves, strict=True):
+            words = f"subjects {' '.join(half.subjects)}\nrhymes {' '.join(half.rhymes)}"
+            panels.append(Panel(f"{agent}'s part", words))
+        if self._lines is not None:
+            lines = zip(self.agents, self._lines, strict=True)
+            panels += [Panel(agent, " ".join(line) or "malformed") for agent, line in lines]
+            quality = fit(self._halves, self._lines)
+            words = f"subjects {quality.subjects:g}, length {quality.length:g}, rhyme {quality.rhyme:g}"
+            panels.append(Panel(f"score {quality.score:.3g}", words, tone_of(quality.score)))
+        return draw_panels("Couplet", panels)
 
     def _state(self) -> tuple[Hashable, ...]:
         return (self._halves, self._lines)

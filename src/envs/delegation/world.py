@@ -25,6 +25,7 @@ from typing import Literal
 
 from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
+from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..judging import guarded
 from ..setting_checks import check_choice, check_fraction
 from ..splits import content_digest, split_of
@@ -177,6 +178,15 @@ class Delegation(TurnTakingWorld):
     def _names_for(self, worker: str) -> list[str]:
         """The names for which ``worker`` is called now."""
         return [name for name, called in self._waiting if called == worker]
+
+    def draw(self) -> Drawing:
+        """The names that are asked for, and each call with its reply; green where it is useful."""
+        replies, useful = dict(self._replies), self._useful()
+        calls = [
+            Panel(f"{worker} about {name}", replies.get((name, worker), "?"), tone_of((name, worker) in useful))
+            for name, worker in self._made
+        ]
+        return draw_panels("Delegation", [Panel("asked", " ".join(self._directory.asked)), *calls])
 
     def _tools(self, agent: str) -> Sequence[Tool]:
         return (DELEGATE, ANSWER) if agent == ORCHESTRATOR else (ANSWER,)

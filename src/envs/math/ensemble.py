@@ -20,10 +20,11 @@ from typing import Literal
 
 from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
+from ..drawing import Drawing, Panel, draw_panels
 from ..setting_checks import check_choice
 from ..tool_calls import Tool, ToolFormat
 from ..turns import TurnTakingWorld
-from .world import JUDGE, REASONER, TOOL, Mathematics, ProgramRun
+from .world import JUDGE, REASONER, TOOL, Mathematics, ProgramRun, run_panels
 
 Decision = Literal["judge", "vote"]
 
@@ -79,6 +80,7 @@ class Ensemble(TurnTakingWorld):
         self._tool_agents = len(roles[0])
         self._seats: tuple[Mathematics, ...] = ()  # an episode of the pair for each tool agent
         self._answers: tuple[str | None, ...] = ()
+        self._decided = ("", False)  # the judge's message, and whether the team's answer is right
 
     # ---- tasks ----------------------------------------------------------------------------------------------------
 
@@ -93,6 +95,21 @@ class Ensemble(TurnTakingWorld):
         seat = self.pair.fork()
         seat.reset(task)
         self._seats, self._answers = (seat,) * self._tool_agents, ()
+        self._decided = ("", False)
+
+    def draw(self) -> Drawing:
+        """The question, what each agent has proposed so far, and at the end whether the team is right."""
+        panels = [self._seats[0].question_panel]
+        for agent, seat in zip(self.agents, self._seats, strict=False):
+            if seat.next_agents() == (REASONER,):  # the tool agent has acted
+                panels += run_panels(seat.run, agent)
+        answers = zip(self.agents[self._tool_agents :], self._answers, strict=False)
+        panels += [Panel(agent, "none could be read" if answer is None else answer) for agent, answer in answers]
+        if not self.next_agents():
+            message, is_right = self._decided
+            panels += [Panel(JUDGE, message)] if self.decision == "judge" else []
+            panels.append(self._seats[0].verdict(is_right))
+        return draw_panels("A team in mathematics", panels)
 
     def _state(self) -> tuple[Hashable, ...]:
         return (*(seat.state_key() for seat in self._seats), self._answers)
@@ -134,6 +151,7 @@ class Ensemble(TurnTakingWorld):
         if last and self.decision == "vote":
             team = float(await self._vote_is_right())
         if last:
+            self._decided = (actions.get(JUDGE, ""), team == 1.0)
             self._next_turn(done=True)
         else:
             self._next_stage()

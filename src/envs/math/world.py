@@ -23,6 +23,7 @@ from typing import ClassVar, Literal
 from ...experience import Message, Task
 from ...sandbox import Job, Limits, Result, Sandbox, Verdict
 from ..base import StepResult
+from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..execution import Executor
 from ..judging import guarded
 from ..setting_checks import check_choice, check_fraction
@@ -93,6 +94,7 @@ class Mathematics(TurnTakingWorld):
         self._past: tuple[PastTurn, ...] = ()
         self.run: ProgramRun | None = None
         self._earned = 0.0
+        self._is_right = False  # the last answer
 
     # ---- for the world to add --------------------------------------------------------------------------------------
 
@@ -163,6 +165,26 @@ class Mathematics(TurnTakingWorld):
         self._begin()
         self._question, self._gold = task.data["question"], task.data["answer"]
         self._past, self.run, self._earned = (), None, 0.0
+        self._is_right = False
+
+    def draw(self) -> Drawing:
+        """The question, the programs with their outputs and the answers, and at the end the right one."""
+        panels, (first, *_), last = [self.question_panel], self.agents, self.agents[-1]
+        for turn in self._past:
+            if turn.run is not None or turn.message is None or first == TOOL:  # one agent alone writes one of the two
+                panels += run_panels(turn.run, first)
+            panels += [] if turn.message is None else [Panel(last, turn.message)]
+        panels += run_panels(self.run, first) if self.run else []
+        return draw_panels("Mathematics", panels if self.next_agents() else [*panels, self.verdict(self._is_right)])
+
+    @property
+    def question_panel(self) -> Panel:
+        return Panel("question", self._question)
+
+    def verdict(self, is_right: bool) -> Panel:
+        """The right answer, in the colour of the team's."""
+        words = "right: the answer is" if is_right else "wrong: the right answer is"
+        return Panel(words, self._gold, tone_of(is_right))
 
     async def _act(self, actions: Mapping[str, str]) -> StepResult:
         if len(actions) > 1:
@@ -216,6 +238,7 @@ class Mathematics(TurnTakingWorld):
             agent == SOLO or self.stop == "answer" or (output is not None and await self.equal(answer, output))
         )
         over = settled or self.turn + 1 >= self.horizon
+        self._is_right = over and right
         team = self._pay(float(right) if over else right / self.horizon)
         readable = answer is not None or guarded(False, self._asks_again, text)
         self._end_turn(PastTurn(self.run, text), done=over)
@@ -232,3 +255,10 @@ class Mathematics(TurnTakingWorld):
     def _end_turn(self, turn: PastTurn, *, done: bool = False) -> None:
         self._past, self.run = (*self._past, turn), None
         self._next_turn(done=done)
+
+
+def run_panels(run: ProgramRun | None, agent: str) -> list[Panel]:
+    """A program and what its run gave; red where it gave no answer."""
+    if run is None:
+        return [Panel(agent, "no program could be read", "bad")]
+    return [Panel(agent, run.program), Panel("its output", run.report, "neutral" if run.output is not None else "bad")]

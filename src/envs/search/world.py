@@ -24,6 +24,7 @@ from typing import ClassVar, Literal
 
 from ...experience import Task
 from ..base import StepResult
+from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..judging import guarded
 from ..setting_checks import check_at_least, check_choice, check_fraction
 from ..tool_calls import Tool, ToolFormat
@@ -86,7 +87,7 @@ class Search(TurnTakingWorld):
         self._past: tuple[PastSearch, ...] = ()
         self._search: PastSearch | None = None
         self._earned = 0.0
-        self._concluded = False  # by an answer
+        self._concluded: Panel | None = None  # the answer, drawn
 
     # ---- for the world to add --------------------------------------------------------------------------------------
 
@@ -117,7 +118,7 @@ class Search(TurnTakingWorld):
         return {SEARCHER: (search,), SOLO: (search, answer)}.get(agent, (answer,))
 
     def _tool_report(self, agent: str) -> str:
-        if agent == REASONER or self._concluded:
+        if agent == REASONER or self._concluded is not None:
             return super()._tool_report(agent)
         return self._search_report()
 
@@ -128,7 +129,23 @@ class Search(TurnTakingWorld):
         self._question, self._answers = task.data["question"], tuple(task.data["answers"])
         self._supports = frozenset(normalise(title) for title in task.data["supports"])
         self._evidence, self._past, self._search, self._earned = frozenset(), (), None, 0.0
-        self._concluded = False
+        self._concluded = None
+
+    def draw(self) -> Drawing:
+        """The question, each query with its passages, of which those that are evidence are green, and at the end the
+        answer with those that are accepted."""
+        panels = [Panel("question", self._question)]
+        for number, search in enumerate(self._searches, 1):
+            query = "none could be read" if search.query is None else search.query
+            panels.append(Panel(f"query of turn {number}", query))
+            panels += [
+                Panel(each.title, each.text, "good" if normalise(each.title) in self._supports else "neutral")
+                for each in search.passages
+            ]
+            panels += [Panel("asked again", search.request)] if search.request else []
+        panels += [self._concluded] if self._concluded else []
+        panels += [] if self.next_agents() else [Panel("accepted", "\n".join(self._answers))]
+        return draw_panels("Search", panels)
 
     def _state(self) -> tuple[Hashable, ...]:
         task = (self._question, self._answers, self._supports)
@@ -165,7 +182,7 @@ class Search(TurnTakingWorld):
         if answer is not None:
             right = guarded(False, exact_match, answer, self._answers)
             overlap = guarded(0.0, f1, answer, self._answers)
-            self._concluded = True
+            self._concluded = Panel("answer", answer, "good" if right else tone_of(min(overlap, 0.5)))
         search = self._search or PastSearch(None, ())
         self._end_turn(PastSearch(search.query, search.passages, request or ""), done=answer is not None)
         readable = answer is not None or request is not None

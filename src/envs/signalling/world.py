@@ -19,6 +19,7 @@ from random import Random
 
 from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
+from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..judging import guarded
 from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
@@ -101,6 +102,19 @@ class Signalling(TurnTakingWorld):
         self._before, self._message = (self._message or (), guess), None
         self._next_turn(done=score == 1)
         return StepResult({RECEIVER: 0.0}, gain, self._done, score == 1, {"malformed": float(not guess)})
+
+    def draw(self) -> Drawing:
+        """Message and guess of the turn before, how much of it is right, and at the end the colours."""
+        panels, over = list[Panel](), not self.next_agents()
+        if self._before is not None:
+            message, guess = self._before
+            right = self._score(guess)
+            panels.append(Panel("message", _words(message)))
+            panels.append(Panel(f"guess, {right:.0%} right", _words(guess), tone_of(right)))
+        if self._message is not None:
+            panels.append(Panel("message of this turn", _words(self._message)))
+        shown = _words(self._target) if over else f"{self.length}, which the sender alone sees"
+        return draw_panels("Signalling", [Panel("colours", shown), *panels])
 
     def _score(self, guess: Sequence[str]) -> float:
         return sum(a == b for a, b in zip(guess, self._target, strict=False)) / self.length

@@ -19,6 +19,7 @@ from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
 from ..couplet.world import FILLERS, SUBJECTS
 from ..datasets import DataSplits, ItemSource, load_splits
+from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..judging import guarded
 from ..setting_checks import check_fraction
 from ..splits import split_of
@@ -111,6 +112,7 @@ class Writing(TurnTakingWorld):
         self._article = ""
         self._texts: tuple[str, ...] | None = None
         self._first: str | None = None  # in this turn
+        self._judged: tuple[TextScore, float] | None = None  # the texts' levels, and their points
 
     # ---- tasks ----------------------------------------------------------------------------------------------------
 
@@ -132,7 +134,7 @@ class Writing(TurnTakingWorld):
 
     def reset(self, task: Task) -> None:
         self._begin()
-        self._article, self._texts, self._first = task.data["article"], None, None
+        self._article, self._texts, self._first, self._judged = task.data["article"], None, None, None
 
     def _prompt(self, agent: str) -> list[Message]:
         me = 0 if agent == SOLO else self.agents.index(agent)
@@ -192,6 +194,7 @@ class Writing(TurnTakingWorld):
         result = guarded(TextScore(), score, first, second, self.style)
         topic = topic_share(first + "\n" + second, self._article, self.style.stop_words)
         points = result.points * (1 - self.on_topic + self.on_topic * topic)
+        self._judged = result, points
         complete = points > COMPLETE
         self._next_turn(done=complete)
         return StepResult(
@@ -215,6 +218,21 @@ class Writing(TurnTakingWorld):
         """The text as it is judged: without blanks around it; small lines have words of the lexicon alone."""
         text = text.strip()
         return text if self.kind != "lines" or set(text.split()) <= _LEXICON else ""
+
+    def draw(self) -> Drawing:
+        """The article, both texts, and their points by level."""
+        panels = [Panel("article", self._article)]
+        if self._texts is not None:
+            texts = zip(AGENTS[self.kind], self._texts, strict=True)
+            panels += [Panel(name, text or "none could be read") for name, text in texts]
+        if self._first is not None:
+            panels.append(Panel(f"{self.agents[0]}, of this turn", self._first or "none could be read"))
+        if self._judged is not None:
+            levels, points = self._judged
+            words = ", ".join(f"{level} {value:.3g}" for level, value in asdict(levels).items())
+            tone = "good" if points > COMPLETE else tone_of(points / POINTS)
+            panels.append(Panel(f"{points:.3g} of {POINTS:g} points", words, tone))
+        return draw_panels("Writing", panels)
 
     def _state(self) -> tuple[Hashable, ...]:
         return (self._article, self._texts, self._first)

@@ -2,11 +2,13 @@
 
 from random import Random
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
 from troupe.envs.delegation import Delegation
 from troupe.envs.delegation.world import NAMES, WORKERS, Directory, read_calls, read_numbers, words
+from troupe.envs.drawing import SVG, check_svg
 from troupe.experience import Episode, Sampling
 from troupe.models.bases.tiny import build_tokenizer
 from troupe.rollout.policy_client import PolicyClient
@@ -225,3 +227,17 @@ def test_a_full_joint_tree_of_workers_in_turn_is_refused() -> None:
     """It would branch at every worker's message."""
     with pytest.raises(ValueError, match=r"algorithm\.sampler: a task's tree of 15 steps"):
         JointSampler(k=2).check(Delegation(order="sequential"))
+
+
+# ---- the drawing ----------------------------------------------------------------------------------------------------
+
+
+async def test_the_drawing_shows_calls_and_replies() -> None:
+    world = begin(order="sequential")
+    await say(world, orchestrator="call bob blue ann blue cid red")
+    await say(world, blue="say bob 7 ann none")
+    drawing = world.draw()
+    check_svg(drawing.svg)
+    texts = [text.text for text in ElementTree.fromstring(drawing.svg).iter(f"{{{SVG}}}text")]
+    assert texts[2:] == ["blue about bob", "7", "blue about ann", "none", "red about cid", "?"]
+    assert drawing.text.count("[green]") == 2 and drawing.text.count("[red]") == 4  # two lines of each call
