@@ -209,7 +209,7 @@ does not: in the last phase of training {last_expert_share:.0%} of the messages 
         phases="""  Train tasks only; no program of a validation or test task computes the function of one of them.
 - Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
   among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
-  `troupe.warm_start.curriculum` and `troupe.envs.code.micro_programs`).""",
+  `troupe.warm_start.curriculum` and `troupe.envs.code.micro`).""",
         measure="Team success on {tasks} validation tasks (95 % interval):",
         worlds={
             "one after the other": lambda: MicroCode(LocalSandbox()),
@@ -227,7 +227,7 @@ same mistake. So its likeliest message is wrong, and greedy sampling does not he
 - Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
   among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
   `troupe.warm_start.curriculum`, `demonstration` in `troupe.envs.math.arithmetic` and
-  `troupe.envs.math.stories`).""",
+  `troupe.envs.math.arithmetic`).""",
         measure="Success on {tasks} validation stories (95 % interval), at most 2 turns:",
         worlds={
             "a pair": lambda: Arithmetic(sandbox=LocalSandbox()),
@@ -245,7 +245,7 @@ name alone or called too many, and other workers said their first number.""",
   them.
 - Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
   among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
-  `troupe.warm_start.curriculum` and `troupe.envs.delegation.directory`).""",
+  `troupe.warm_start.curriculum` and `troupe.envs.delegation.world`).""",
         measure="Team success on {tasks} validation tasks (95 % interval), at most 3 messages of the orchestrator:",
         worlds={
             "workers at the same time": Delegation,

@@ -30,15 +30,15 @@ from fuzz_messages import FAMILIES, LONGEST, Messages
 from troupe.envs.base import TeamEnv
 from troupe.envs.code import Code, MicroCode
 from troupe.envs.code.comparison import same_json
-from troupe.envs.code.micro_programs import read_expression
-from troupe.envs.code.micro_programs import read_tests as read_micro_tests
+from troupe.envs.code.micro import read_expression
+from troupe.envs.code.micro import read_tests as read_micro_tests
 from troupe.envs.code.problem import Check, Problem
 from troupe.envs.code.running import json_value, read_program, read_tests, same_text
 from troupe.envs.code_collab import CodeCollab, MicroCollab
 from troupe.envs.code_collab.functions import has_return, read_function
 from troupe.envs.couplet.world import Couplet, read_line
 from troupe.envs.delegation import Delegation
-from troupe.envs.delegation.directory import read_calls, read_numbers
+from troupe.envs.delegation.world import read_calls, read_numbers
 from troupe.envs.fences import last_program
 from troupe.envs.grid import prompts
 from troupe.envs.grid.board import parse_plan

@@ -10,7 +10,7 @@ from troupe.envs.code.problem import Check, Problem
 from troupe.envs.code_collab import CodeCollab, MicroCollab
 from troupe.envs.couplet.world import Couplet
 from troupe.envs.delegation import Delegation
-from troupe.envs.delegation.directory import WORKERS
+from troupe.envs.delegation.world import WORKERS
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.envs.grid.sudoku import Sudoku

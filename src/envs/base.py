@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 from ..experience import Message, Split, Task
 from .drawing import Drawing
@@ -211,19 +211,30 @@ class TwoSidedGame(TeamEnv):
         """The strategy that plays an episode as ``other`` with the probability ``share``, else as ``one``."""
 
 
+def of_world(name: str) -> Any:
+    """The attribute or method ``name`` of the inner world."""
+    return property(lambda self: getattr(self.world, name))
+
+
 class Delegating(TeamEnv):
     """A world that is another one, :attr:`world`, but for what it does itself."""
 
     world: TeamEnv
     """Forked with it."""
-
-    @property
-    def turn(self) -> int:  # type: ignore[override]
-        return self.world.turn
-
-    @property
-    def session(self) -> str:  # type: ignore[override]
-        return self.world.session
+    turn = of_world("turn")
+    session = of_world("session")
+    opponents = of_world("opponents")
+    tasks_are_all = of_world("tasks_are_all")
+    begin = of_world("begin")
+    next_agents = of_world("next_agents")
+    observe = of_world("observe")
+    step = of_world("step")
+    picture = of_world("picture")
+    draw = of_world("draw")
+    tools = of_world("tools")
+    listener = of_world("listener")
+    tool_result = of_world("tool_result")
+    demonstration = of_world("demonstration")
 
     @property
     def unscored(self) -> Collection[str]:
@@ -233,45 +244,7 @@ class Delegating(TeamEnv):
     def unscored(self, agents: Collection[str]) -> None:
         self.world.unscored = agents
 
-    @property
-    def opponents(self) -> tuple[str, ...]:  # type: ignore[override]
-        return self.world.opponents
-
-    @property
-    def tasks_are_all(self) -> bool:  # type: ignore[override]
-        return self.world.tasks_are_all
-
-    async def begin(self) -> None:
-        await self.world.begin()
-
-    def next_agents(self) -> tuple[str, ...]:
-        return self.world.next_agents()
-
-    def observe(self, agent: str) -> Sequence[Message]:
-        return self.world.observe(agent)
-
-    async def step(self, actions: Mapping[str, str]) -> StepResult:
-        return await self.world.step(actions)
-
     def fork(self) -> Self:
         fork = copy.copy(self)
         fork.world = self.world.fork()
         return fork
-
-    def picture(self) -> tuple[str, ...]:
-        return self.world.picture()
-
-    def draw(self) -> Drawing | None:
-        return self.world.draw()
-
-    def tools(self, agent: str) -> ToolOffer | None:
-        return self.world.tools(agent)
-
-    def listener(self, agent: str) -> Listener | None:
-        return self.world.listener(agent)
-
-    def tool_result(self, agent: str) -> str | None:
-        return self.world.tool_result(agent)
-
-    def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        return self.world.demonstration(agent, rng, skill=skill)

@@ -11,10 +11,8 @@ from typing import Any, Self
 from ..sandbox import Job, Limits, Opaque, Result, Sandbox, Verdict
 from .base import SandboxFailure
 
-CACHED_RESULTS = 4096
-"""Results in the cache, at most; the least recently used are dropped first."""
 CACHE_BYTES = 1 << 27
-"""Memory that the cache may take, whatever programs return."""
+"""Memory that the cache may take, whatever programs return; the least recently used results are dropped first."""
 
 
 class Executor:
@@ -24,15 +22,8 @@ class Executor:
     like, could tell a cached result from a new one.  A copy is the object itself: forks of a world share it.
     """
 
-    def __init__(
-        self,
-        sandbox: Sandbox,
-        limits: Limits,
-        cached_results: int = CACHED_RESULTS,
-        cache_bytes: int = CACHE_BYTES,
-    ) -> None:
-        self.sandbox, self.limits = sandbox, limits
-        self.cached_results, self.cache_bytes = cached_results, cache_bytes
+    def __init__(self, sandbox: Sandbox, limits: Limits, cache_bytes: int = CACHE_BYTES) -> None:
+        self.sandbox, self.limits, self.cache_bytes = sandbox, limits, cache_bytes
         self.runs = 0
         """How many programs really ran."""
         self.used_bytes = 0
@@ -81,7 +72,7 @@ class Executor:
         size = _size((key, result.stdout, result.stderr, result.value, result.detail))
         self._cache[key] = result, size
         self.used_bytes += size
-        while len(self._cache) > self.cached_results or self.used_bytes > self.cache_bytes:
+        while self.used_bytes > self.cache_bytes:
             _, (_, dropped) = self._cache.popitem(last=False)
             self.used_bytes -= dropped
 

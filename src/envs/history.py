@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from ..experience import Message, Split, Task
-from .base import Delegating, StepResult, TeamEnv
+from ..experience import Message, Task
+from .base import Delegating, StepResult, TeamEnv, of_world
 
 Frozen = tuple[tuple[tuple[str, str], ...], ...]
 """Messages that can be hashed."""
@@ -34,24 +34,20 @@ class WithHistory(Delegating):
     Two states differ where agents remember different things, and an agent's anchors where it does.
     """
 
+    stages = of_world("stages")
+    begins_at_reset = of_world("begins_at_reset")
+    has_demonstrations = of_world("has_demonstrations")
+    tasks = of_world("tasks")
+    task_count = of_world("task_count")
+    open = of_world("open")
+    close = of_world("close")
+
     def __init__(self, world: TeamEnv, turns: bool | int = True) -> None:
         if turns is not True and (isinstance(turns, bool) or not isinstance(turns, int) or turns < 1):
             raise ValueError(f"env.history must be true, false, or a number of turns of at least 1, got {turns!r}")
         self.world, self.agents, self.horizon, self.forkable = world, world.agents, world.horizon, world.forkable
         self.turns = world.horizon if turns is True else turns
         self._past: tuple[PastMessage, ...] = ()
-
-    @property
-    def stages(self) -> tuple[tuple[str, ...], ...]:
-        return self.world.stages
-
-    @property
-    def begins_at_reset(self) -> bool:  # type: ignore[override]
-        return self.world.begins_at_reset
-
-    @property
-    def has_demonstrations(self) -> bool:
-        return self.world.has_demonstrations
 
     # ---- with history ---------------------------------------------------------------------------------------------
 
@@ -86,20 +82,6 @@ class WithHistory(Delegating):
     def anchor_key(self, agent: str) -> Hashable | None:
         key = self.world.anchor_key(agent)
         return None if key is None else (key, tuple(past for past in self._past if past.agent == agent))
-
-    # ---- the world's ----------------------------------------------------------------------------------------------
-
-    def tasks(self, split: Split, count: int, seed: int) -> list[Task]:
-        return self.world.tasks(split, count, seed)
-
-    def task_count(self, split: Split) -> int | None:
-        return self.world.task_count(split)
-
-    async def open(self) -> Mapping[str, bool | int | str]:
-        return await self.world.open()
-
-    async def close(self) -> None:
-        await self.world.close()
 
 
 def _without_system(messages: Sequence[Message]) -> Frozen:

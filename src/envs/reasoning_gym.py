@@ -157,13 +157,13 @@ class ReasoningGym(MathQuestions):
             answer = str(int(answer) + 1) if answer.isdecimal() else answer[1:]
         return f"```python\nprint({answer!r})\n```" if agent == TOOL else f"\\boxed{{{answer}}}"
 
-    async def _equal(self, answer: str, expected: str) -> bool:
+    async def equal(self, answer: str, expected: str) -> bool:
         if answer.split() == expected.split():
             return True
         return expected == self._gold and await self._is_scored(self._puzzle, answer)
 
     async def prints_it(self, output: str) -> bool:
-        return await self._equal(output, self._gold)
+        return await self.equal(output, self._gold)
 
     async def _is_scored(self, puzzle: tuple[str, str, int], answer: str) -> bool:
         """Whether the scorer gives 1 to ``answer``; where it fails on it, that is the answer's fault.

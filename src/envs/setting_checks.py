@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from itertools import combinations
 from typing import get_args
 
 from ..experience import Split
@@ -43,3 +44,28 @@ def check_actions(world: str, acting: Sequence[str], actions: Collection[str]) -
     if not acting or set(actions) != set(acting):
         expected = f"a message of {' and '.join(acting)}" if acting else "no message: the episode is over or not begun"
         raise ValueError(f"{world} expects {expected}, got one of {', '.join(actions) or 'nobody'}")
+
+
+def reward_bounds(bounds: Sequence[float]) -> tuple[float, float]:
+    """The setting ``env.reward_bounds``: two numbers, the lower first."""
+    if len(bounds) != 2 or not bounds[0] < bounds[1]:
+        raise ValueError(f"env.reward_bounds must be two numbers, the lower first, got {bounds}")
+    return bounds[0], bounds[1]
+
+
+def split_ranges(key: str, ends: Mapping[str, Sequence[int]]) -> dict[Split, range]:
+    """The setting ``env.KEY``: of each split a range, from its first number up to, but not including, the second; no
+    two overlap."""
+    for name in ends:
+        check_split(f"env.{key}", name)
+    ranges: dict[Split, range] = {}
+    for split in get_args(Split):
+        match ends.get(split, ()):
+            case [int(first), int(end)] if 0 <= first < end:
+                ranges[split] = range(first, end)
+            case given:
+                raise ValueError(f"env.{key}.{split} must be two whole numbers from 0 on, the lower first, got {given}")
+    for (one, each), (other, more) in combinations(ranges.items(), 2):
+        if max(each.start, more.start) < min(each.stop, more.stop):
+            raise ValueError(f"env.{key}.{one} and env.{key}.{other} overlap: a task would be in both splits")
+    return ranges

@@ -7,7 +7,7 @@ forks, after resets, and twice.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import get_args
@@ -47,16 +47,6 @@ GARBAGE: tuple[str, ...] = (
     *("A" * 200_000, "( " * 20_000, "9" * 20_000, "\n" * 50_000, "🙂" * 20_000),
 )
 """Texts that no world should reward; the first is silence."""
-
-
-@dataclass(frozen=True)
-class Rewards:
-    """The part of a StepResult in which equal steps must agree: all but ``info``, which may hold times."""
-
-    local: Mapping[str, float]
-    team: float
-    done: bool
-    success: bool
 
 
 @dataclass(frozen=True)
@@ -164,13 +154,14 @@ def _snapshot(env: TeamEnv) -> Snapshot:
     return Snapshot(env.turn, acting, observations, env.state_key() if env.forkable else None)
 
 
-async def _replay(env: TeamEnv, script: Sequence[Actions]) -> list[Rewards]:
+async def _replay(env: TeamEnv, script: Sequence[Actions]) -> list[StepResult]:
     """Play the texts of ``script`` without observing."""
     return [_rewards(await env.step(actions)) for actions in script]
 
 
-def _rewards(result: StepResult) -> Rewards:
-    return Rewards(dict(result.local), result.team, result.done, result.success)
+def _rewards(result: StepResult) -> StepResult:
+    """The part in which equal steps must agree: all but ``info``, which may hold times."""
+    return StepResult(dict(result.local), result.team, result.done, result.success)
 
 
 @dataclass
@@ -192,13 +183,13 @@ class _Trial:
 
     # ---- one episode, every step checked --------------------------------------------------------------------------
 
-    async def play_episode(self) -> tuple[list[Actions], list[Rewards]]:
+    async def play_episode(self) -> tuple[list[Actions], list[StepResult]]:
         """Play with messages of every kind; returns the texts, and the rewards of each step."""
         env = await _begin(self.world, self.task)
         self.expect(env.turn == 0, f"turn is {env.turn} after reset, not 0")
         self.expect(bool(env.next_agents()), "nobody acts after reset")
         script: list[Actions] = []
-        rewards: list[Rewards] = []
+        rewards: list[StepResult] = []
         while acting := env.next_agents():
             self.expect(len(script) < env.horizon * len(env.agents), f"the episode goes on after {len(script)} steps")
             self.check_state(env)
@@ -314,22 +305,17 @@ class _Trial:
         except Exception as error:
             where = f"{type(self.world).__name__}, task {self.task.task_id}"
             raise AssertionError(f"{where}: {actions!r:.200} crashes it: {error!r}") from error
-        self.check_result(env, turn, result)
-        return result
-
-    def check_result(self, env: TeamEnv, turn: int, result: StepResult) -> None:
-        self.check_reward("the team", result.team, self.team)
-        for agent, reward in result.local.items():
-            self.check_reward(agent, reward, self.local)
+        local = [(agent, reward, self.local) for agent, reward in result.local.items()]
+        for whose, reward, bounds in [("the team", result.team, self.team), *local]:
+            within = bounds[0] <= reward <= bounds[1]
+            self.expect(within, f"the reward of {whose} is {reward!r}, not within {bounds}")
         self.expect(env.turn in (turn, turn + 1), f"turn goes from {turn} to {env.turn} in one step")
         self.expect(env.turn <= env.horizon, f"turn {env.turn} is beyond the horizon {env.horizon}")
-
-    def check_reward(self, whose: str, reward: float, bounds: Bounds) -> None:
-        self.expect(bounds[0] <= reward <= bounds[1], f"the reward of {whose} is {reward!r}, not within {bounds}")
+        return result
 
     # ---- again, on forks, after resets ----------------------------------------------------------------------------
 
-    async def check_repetition(self, script: list[Actions], rewards: list[Rewards]) -> None:
+    async def check_repetition(self, script: list[Actions], rewards: list[StepResult]) -> None:
         """The same task and the same texts give the same episode, whether it is observed or not."""
         first = await _begin(self.world, self.task)
         second = await _begin(self.world, pickle.loads(pickle.dumps(self.task)))
@@ -341,7 +327,7 @@ class _Trial:
         unobserved = await _replay(await _begin(self.world, self.task), script)
         self.expect(unobserved == rewards, "an episode goes another way when it is not observed")
 
-    async def check_forks(self, script: list[Actions], rewards: list[Rewards]) -> None:
+    async def check_forks(self, script: list[Actions], rewards: list[StepResult]) -> None:
         """At every step: a fork is equal, goes the same way on the same texts, and neither changes the other."""
         env = await _begin(self.world, self.task)
         for index, actions in enumerate(script):
@@ -354,7 +340,7 @@ class _Trial:
             await env.step(actions)
             self.expect(_snapshot(idle) == before, "stepping the original changes its fork")
 
-    async def check_reset(self, script: list[Actions], rewards: list[Rewards], other: Task) -> None:
+    async def check_reset(self, script: list[Actions], rewards: list[StepResult], other: Task) -> None:
         """Nothing of one episode is left in the next, and episodes of one prototype do not change each other."""
         fresh = await _begin(self.world, self.task)
         before, env = _snapshot(fresh), await _begin(self.world, other)

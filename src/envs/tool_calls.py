@@ -140,10 +140,8 @@ class ToolOffer:
     def read(self, message: str) -> str | None:
         """The world's text of the call in ``message``; ``message`` itself where it calls nothing, None where its call
         is malformed."""
-        body = calls(self.format, message)
-        if body is None:
-            return message
-        return self._text(body)
+        bodies = calls(self.format, message)
+        return message if bodies is None else self._text(bodies)
 
     def calls(self, message: str) -> bool:
         """Whether ``message`` calls a tool, or tries to."""

@@ -165,7 +165,8 @@ class LocalSandbox:
         """A worker for one run: an idle one or a new one; idle again afterwards if it is alive."""
         async with self._free:
             self._check_open()
-            worker = self._rested() or await self._fresh(self._settled)
+            assert self._plan is not None, "start() comes before the first worker"
+            worker = self._rested() or await self._fresh(self._plan)
             self._busy.add(worker)
             try:
                 yield worker
@@ -186,11 +187,6 @@ class LocalSandbox:
             self.restarts += 1
             _log.warning("an idle sandbox worker had ended and is replaced")
         return None
-
-    @property
-    def _settled(self) -> LaunchPlan:
-        assert self._plan is not None, "start() comes before the first worker"
-        return self._plan
 
     async def _first(self) -> Worker:
         """The first worker, with the strongest isolation that works; sets the plan."""

@@ -78,17 +78,22 @@ def unavailable() -> str | None:
     return None
 
 
+def _library() -> Any:
+    reason = unavailable()
+    if reason:
+        raise SandboxUnavailable(reason)
+    import pyseccomp
+
+    return pyseccomp
+
+
 @functools.cache
 def compiled(landlock_abi: int) -> bytes:
     """The filter as BPF; if Landlock's version is below 3, opening with O_TRUNC is refused, too.
 
     Raises :class:`SandboxUnavailable` if it cannot be compiled.
     """
-    reason = unavailable()
-    if reason:
-        raise SandboxUnavailable(reason)
-    import pyseccomp
-
+    pyseccomp = _library()
     rules = _Rules(pyseccomp, pyseccomp.ERRNO(errno.ENOSYS))
     for name in ALLOWED:
         rules.add(pyseccomp.ALLOW, name)
@@ -117,11 +122,7 @@ def asking_for_threads() -> bytes:
 
     Raises :class:`SandboxUnavailable` if it cannot be compiled.
     """
-    reason = unavailable()
-    if reason:
-        raise SandboxUnavailable(reason)
-    import pyseccomp
-
+    pyseccomp = _library()
     rules = _Rules(pyseccomp, pyseccomp.ALLOW)
     rules.add(pyseccomp.NOTIFY, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, _CLONE_THREAD, _CLONE_THREAD))
     return rules.export()

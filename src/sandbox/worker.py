@@ -71,15 +71,12 @@ class Worker:
     async def run(self, job: Job, limits: Limits) -> Result:
         """Run ``job``.  Raises :class:`WorkerDied`.  If this is left by any exception, the worker is killed."""
         self._run += 1
-        finished = False
         try:
             with ExitStack() as stack:
-                result = await self._exchange(job, limits, stack)
-            finished = True
-        finally:
-            if not finished:
-                self.kill()
-        return result
+                return await self._exchange(job, limits, stack)
+        except BaseException:
+            self.kill()
+            raise
 
     def kill(self) -> None:
         """End the worker and its program; a run that waits for its reply raises :class:`WorkerDied`."""

@@ -8,29 +8,20 @@ from functools import cache, partial
 from random import Random
 from typing import Any
 
+from ..envs import kuhn
 from ..envs.base import Skill, TeamEnv
 from ..envs.code.micro import MicroCode
-from ..envs.code.micro_programs import vocabulary as code_vocabulary
-from ..envs.code_collab import MicroCollab
-from ..envs.code_collab.micro import vocabulary as code_collab_vocabulary
-from ..envs.couplet.world import Couplet
-from ..envs.couplet.world import vocabulary as couplet_vocabulary
-from ..envs.delegation import Delegation
-from ..envs.delegation.world import words as delegation_words
-from ..envs.grid.board import vocabulary as grid_vocabulary
+from ..envs.code.micro import vocabulary as code_vocabulary
+from ..envs.code_collab import micro as collab
+from ..envs.couplet import world as couplet
+from ..envs.delegation import world as delegation
+from ..envs.grid import board, sudoku
 from ..envs.grid.plan_path import PlanPath
 from ..envs.grid.sokoban import Sokoban
-from ..envs.grid.sudoku import Sudoku
-from ..envs.grid.sudoku import vocabulary as sudoku_vocabulary
-from ..envs.kuhn import Kuhn
-from ..envs.kuhn import vocabulary as kuhn_vocabulary
-from ..envs.math.arithmetic import Arithmetic
-from ..envs.math.arithmetic import words as arithmetic_words
+from ..envs.math import arithmetic
 from ..envs.returned import TaskSource
-from ..envs.search import FactSearch
-from ..envs.search.fact_search import words as search_words
-from ..envs.signalling.world import Signalling
-from ..envs.signalling.world import vocabulary as signalling_vocabulary
+from ..envs.search import fact_search
+from ..envs.signalling import world as signalling
 from ..envs.writing import Writing
 from ..envs.writing.articles import small_words
 from ..experience import Message
@@ -169,13 +160,13 @@ CURRICULA = {
     "laptop": Curriculum(
         worlds=(PlanPath, PlanPath, Sokoban),
         variant=_grid_variant,
-        words=(*grid_vocabulary(10), PlanPath.name, Sokoban.name),
+        words=(*board.vocabulary(10), PlanPath.name, Sokoban.name),
     ),
     # Everything that it sees is right, and short: training has to teach what is longer.
     "laptop_gap": Curriculum(
         worlds=(PlanPath, Sokoban),
         variant=_short_grid_variant,
-        words=(*grid_vocabulary(8), PlanPath.name, Sokoban.name),
+        words=(*board.vocabulary(8), PlanPath.name, Sokoban.name),
         recipe=Recipe(
             hidden=96,
             layers=3,
@@ -188,23 +179,23 @@ CURRICULA = {
     ),
     # Each writes well, and there is no convention.
     "laptop_couplet": Curriculum(
-        worlds=(Couplet,),
+        worlds=(couplet.Couplet,),
         variant=_default,
-        words=couplet_vocabulary(),
+        words=couplet.vocabulary(),
         recipe=replace(NOVICES, hidden=96, layers=3, stable_steps=1000, decay_steps=500),
     ),
     # Each word is of another code.
     "laptop_signalling": Curriculum(
-        worlds=(Signalling,),
+        worlds=(signalling.Signalling,),
         variant=_signalling_variant,
-        words=signalling_vocabulary(),
+        words=signalling.vocabulary(),
         recipe=NOVICES,
     ),
     # Each bets by its card, as if nobody looked.
     "laptop_kuhn": Curriculum(
-        worlds=(Kuhn,),
+        worlds=(kuhn.Kuhn,),
         variant=_default,
-        words=kuhn_vocabulary(),
+        words=kuhn.vocabulary(),
         recipe=replace(NOVICES, hidden=32, stable_steps=200, decay_steps=100),
     ),
     # Each writes about the article, at any length.
@@ -215,16 +206,16 @@ CURRICULA = {
         recipe=NOVICES,
     ),
     "laptop_sudoku": Curriculum(
-        worlds=(Sudoku,),
+        worlds=(sudoku.Sudoku,),
         variant=_pair_variant,
-        words=(*sudoku_vocabulary(4), Sudoku.name),
+        words=(*sudoku.vocabulary(4), sudoku.Sudoku.name),
         recipe=Recipe(hidden=96, layers=4, stable_steps=450, decay_steps=220, flawed_steps=100),
     ),
     # Each writes functions that are right, if the other does the rest.
     "laptop_code_collab": Curriculum(
-        worlds=(MicroCollab,),
+        worlds=(collab.MicroCollab,),
         variant=_code_collab_variant,
-        words=code_collab_vocabulary(),
+        words=collab.vocabulary(),
         recipe=replace(NOVICES, stable_steps=300, decay_steps=200),
     ),
     "laptop_code": Curriculum(
@@ -234,15 +225,15 @@ CURRICULA = {
         recipe=Recipe(hidden=96, layers=3, stable_steps=1500, decay_steps=700, flawed_steps=200),
     ),
     "laptop_math": Curriculum(
-        worlds=(Arithmetic,),
+        worlds=(arithmetic.Arithmetic,),
         variant=_arithmetic_variant,
-        words=arithmetic_words(),
+        words=arithmetic.words(),
         recipe=Recipe(hidden=96, layers=3, stable_steps=700, decay_steps=300, flawed_steps=600, last_expert_share=0.3),
     ),
     "laptop_delegation": Curriculum(
-        worlds=(Delegation,),
+        worlds=(delegation.Delegation,),
         variant=_delegation_variant,
-        words=delegation_words(),
+        words=delegation.words(),
         recipe=Recipe(
             hidden=64,
             layers=2,
@@ -254,9 +245,9 @@ CURRICULA = {
         ),
     ),
     "laptop_search": Curriculum(
-        worlds=(FactSearch,),
+        worlds=(fact_search.FactSearch,),
         variant=_pair_variant,
-        words=search_words(),
+        words=fact_search.words(),
         recipe=Recipe(
             hidden=64,
             layers=2,

@@ -15,7 +15,7 @@ from rich.text import Text
 from troupe import Experiment, Run
 from troupe.api.playing import InputEndedError, play_team
 from troupe.cli.start import play_words
-from troupe.envs.grid.plan_path import PlanPath
+from troupe.envs.signalling.world import Signalling
 from troupe.errors import ConfigError
 from troupe.evaluation.episodes import EpisodeResult
 from troupe.reports.console import EpisodePrinter
@@ -59,18 +59,17 @@ def test_a_run_plays_the_episodes_of_its_evaluation(team: Run, played: Play) -> 
 
 
 def test_a_terminal_with_colours_shows_the_drawing() -> None:
-    world = PlanPath()
+    world = Signalling()
     world.reset(world.tasks("test", 1, seed=0)[0])
-    start = EpisodeResult("task", False, 0, pictures=[world.picture()])
+    start = EpisodeResult("task", False, 0, pictures=[("rows",)])
     shown = {}
     for colour in (False, True):
         console = Console(file=io.StringIO(), force_terminal=colour, no_color=not colour, width=200, highlight=False)
         EpisodePrinter(console).step(start, 0, world.horizon, False, world.draw().text)
         shown[colour] = console.file.getvalue()  # type: ignore[attr-defined]
-    walker = world.picture()[world.at // world.size]
-    assert f"  {walker}\n" in shown[False] and "\x1b[" not in shown[False]
-    assert "\x1b[" in shown[True] and walker not in shown[True]
-    assert "●" in Text.from_ansi(shown[True]).plain and "█" in shown[True]
+    assert "  rows\n" in shown[False] and "\x1b[" not in shown[False]
+    assert "\x1b[" in shown[True] and "rows" not in shown[True]
+    assert "┃ colours" in Text.from_ansi(shown[True]).plain
 
 
 def test_a_person_takes_a_seat(team: Run, played: Play, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,9 @@ async def test_the_same_program_runs_once_even_at_the_same_time() -> None:
 
 async def test_the_least_recently_used_result_is_dropped() -> None:
     sandbox = Slow()
-    execution = Executor(sandbox, Limits(), cached_results=2)
+    execution = Executor(sandbox, Limits())
+    await execution.result(Job("a"))
+    execution.cache_bytes = 5 * execution.used_bytes // 2
     for source in "abaca":
         await execution.result(Job(source))
     assert sandbox.sources == [*"abc"]

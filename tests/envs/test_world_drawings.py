@@ -9,7 +9,7 @@ from rich.text import Text
 
 from troupe.envs.base import TeamEnv
 from troupe.envs.code import Code, MicroCode
-from troupe.envs.code.micro_programs import Program
+from troupe.envs.code.micro import Program
 from troupe.envs.code.problem import Check, Problem
 from troupe.envs.code_collab import CodeCollab, MicroCollab
 from troupe.envs.couplet.world import Couplet, Half

@@ -18,9 +18,6 @@ from .problem_set import ProblemSet
 from .running import INPUT, OUTPUT, Runner, read_program, read_tests
 from .world import CodeWorld, Order
 
-CACHED_RESULTS = 1024
-"""Results of runs in the cache, each of which may hold half a MiB of output."""
-
 _NOTHING = Problem("nothing", "", (Check("", ""),))
 
 
@@ -46,9 +43,8 @@ class Code(CodeWorld):
         local_share: float = 1.0,
         **common: Any,
     ) -> None:
-        execution = Executor(sandbox, Limits(cpu_s=cpu_s), CACHED_RESULTS)
         own: dict[str, Any] = {"horizon": horizon, "order": order, "max_tests": max_tests, "local_share": local_share}
-        super().__init__(execution, **own, **common)
+        super().__init__(Executor(sandbox, Limits(cpu_s=cpu_s)), **own, **common)
         self.data = data
         self.runner = Runner(self.execution, 1 if stop_after_timeout else None)
         self._problem = _NOTHING

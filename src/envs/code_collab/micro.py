@@ -35,7 +35,6 @@ OPERATORS: Final = ("+=", "-=", "*=")
 CONSTANTS: Final = tuple(map(str, range(2, 10)))
 MAX_WORDS = 64
 LIMITS = Limits(cpu_s=1.0, idle_s=1.0)
-CACHED_RESULTS = 16_384
 MODES: Final = ("plain", "passed", "level_passed", "expert")
 
 Step = tuple[str, str]
@@ -78,8 +77,7 @@ class MicroCollab(CollabWorld):
         **common: Any,
     ) -> None:
         own: dict[str, Any] = {"useful_aux": useful_aux, "feedback_tests": feedback_tests}
-        execution = Executor(sandbox, LIMITS, CACHED_RESULTS)
-        super().__init__(execution, turn_reward=turn_reward, usage=usage, **own, **common)
+        super().__init__(Executor(sandbox, LIMITS), turn_reward=turn_reward, usage=usage, **own, **common)
         if self.feedback not in MODES:
             raise ValueError(
                 f"env.feedback={self.feedback} is for published problems; functions of three steps, the variant at "

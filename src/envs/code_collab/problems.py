@@ -22,7 +22,6 @@ from .world import SOLO, CollabWorld, TurnReward, program_of
 
 MAX_TIMEOUTS: Final = 3
 """Timeouts of a program after which its other tests are not run, as published."""
-CACHED_RESULTS: Final = 4096
 
 _RULES: Final = (
     "Answer with Python code alone: no explanation, no Markdown, no tests, no example, no text before or after it."
@@ -50,7 +49,7 @@ class CodeCollab(CollabWorld):
         **common: Any,
     ) -> None:
         own: dict[str, Any] = {"useful_aux": useful_aux, "feedback_tests": feedback_tests}
-        execution = Executor(sandbox, Limits(cpu_s=cpu_s, idle_s=cpu_s), CACHED_RESULTS)
+        execution = Executor(sandbox, Limits(cpu_s=cpu_s, idle_s=cpu_s))
         super().__init__(execution, turn_reward=turn_reward, usage=usage, **own, **common)
         if (self.feedback == "expert") != (expert is not None):
             raise ValueError(

@@ -68,20 +68,16 @@ class Table:
             raise DataError(
                 f"{self.path} has no column {', '.join(missing)}; its columns are {', '.join(table.column_names)}"
             )
-        for index, row in enumerate(self._decoded(table.select_columns(list(columns)))):
-            for name, types in columns.items():
-                if not _is_one(row[name], types):
-                    actual = type(row[name]).__name__
-                    raise DataError(f"{self.path}, row {index}, column {name}: expected {_either(types)}, got {actual}")
-            yield row
-
-    def _decoded(self, table: Any) -> Iterator[dict[str, Any]]:
-        rows = iter(table)
+        rows = iter(table.select_columns(list(columns)))
         for index in range(len(table)):
             try:
                 row = next(rows)
             except ValueError as error:  # text in another encoding
                 raise DataError(f"{self.path}, row {index}: {error}") from error
+            for name, types in columns.items():
+                if not _is_one(row[name], types):
+                    actual = type(row[name]).__name__
+                    raise DataError(f"{self.path}, row {index}, column {name}: expected {_either(types)}, got {actual}")
             yield row
 
     def load(self) -> Any:

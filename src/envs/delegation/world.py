@@ -1,9 +1,10 @@
 """Delegation: an orchestrator calls as many workers as it needs, and answers from their replies.
 
-Each name has a number, which one worker alone sees.  The orchestrator sees the names that it is asked for, and writes
-calls ("call bob blue ann red"); exactly the workers that it called act then, each on the names that it was called for,
-and it sees their replies.  It calls again, or answers ("say bob 7 ann 4").  Episodes have no fixed shape: what the
-orchestrator writes decides who acts, and for how long.
+Each name has a number, which one worker alone sees: always the same worker for a name, so that a policy can know it.
+The orchestrator sees the names that it is asked for, and writes calls ("call bob blue ann red"); exactly the workers
+that it called act then, each on the names that it was called for, and it sees their replies.  It calls again, or
+answers ("say bob 7 ann 4").  Episodes have no fixed shape: what the orchestrator writes decides who acts, and for how
+long.
 
 A turn is: the workers that were called in the turn before, if any, and then the orchestrator.
 
@@ -17,38 +18,75 @@ orchestrator sum to at most 1.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
-from html import escape
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
 from ...experience import Message, Split, Task
 from ..base import Skill, StepResult
-from ..drawing import SVG, Drawing
+from ..drawing import Drawing, Panel, draw_panels, tone_of
 from ..judging import guarded
 from ..setting_checks import check_choice, check_fraction
+from ..splits import content_digest, split_of
 from ..task_sampling import sample_tasks
 from ..tool_calls import Tool, ToolFormat, text_tool
 from ..turns import TurnTakingWorld, chat
-from .directory import (
-    ASK,
-    CALL,
-    DIGITS,
-    HOLDERS,
-    NAMES,
-    NONE,
-    ORCHESTRATOR,
-    REPLY,
-    SAY,
-    WORKERS,
-    Directory,
-    orchestrate,
-    read_calls,
-    read_numbers,
-    sample_task,
-    vocabulary,
-    work,
-)
+
+ORCHESTRATOR = "orchestrator"
+WORKERS: tuple[str, ...] = ("red", "blue", "green", "grey")
+NAMES: tuple[str, ...] = tuple("ann bob cid dan eva fay gus hal".split())
+HOLDERS: dict[str, str] = dict(zip(NAMES, "red blue red grey blue green green grey".split(), strict=True))
+"""The worker that sees a name's number."""
+DIGITS: tuple[str, ...] = tuple("0123456789")
+CALL, SAY, REPLY, ASK, NONE, END = "call", "say", "reply", "ask", "none", ";"
+MAX_CALLS = 8
+"""Of one message."""
+
+
+@dataclass(frozen=True)
+class Directory:
+    """The ``numbers`` of :data:`NAMES`, in their order, and the names whose numbers are asked for."""
+
+    numbers: tuple[str, ...]
+    asked: tuple[str, ...]
+
+    def number(self, name: str) -> str:
+        """Of a name."""
+        return self.numbers[NAMES.index(name)]
+
+    @property
+    def answer(self) -> tuple[str, ...]:
+        """The numbers of the names that are asked for, in their order."""
+        return tuple(self.number(name) for name in self.asked)
+
+    def notes(self, worker: str) -> dict[str, str]:
+        """The names and numbers that ``worker`` sees."""
+        return {name: self.number(name) for name in NAMES if HOLDERS[name] == worker}
+
+
+def read_calls(text: str) -> tuple[tuple[str, str], ...] | None:
+    """The (name, worker) of each call of "call bob blue ann red"; None where it is no call.  A repeated one counts
+    once."""
+    words = text.split(maxsplit=2 * MAX_CALLS + 1)
+    if len(words) < 3 or words[0] != CALL or not len(words) % 2 or len(words) > 2 * MAX_CALLS + 1:
+        return None
+    calls = tuple(dict.fromkeys(zip(words[1::2], words[2::2], strict=True)))
+    return calls if all(name in NAMES and worker in WORKERS for name, worker in calls) else None
+
+
+def read_numbers(text: str, names: Sequence[str], words: Sequence[str] = DIGITS) -> tuple[str, ...] | None:
+    """The numbers of "say bob 7 ann 4" for ``names``, in their order; None where it says something else."""
+    say, *rest = text.split(maxsplit=2 * len(names) + 1) or [""]
+    named, numbers = rest[::2], rest[1::2]
+    fine = say == SAY and named == [*names] and len(numbers) == len(names) and all(n in words for n in numbers)
+    return tuple(numbers) if fine else None
+
+
+def say_numbers(names: Sequence[str], numbers: Sequence[str]) -> str:
+    """The reverse of :func:`read_numbers`."""
+    return " ".join([SAY, *(word for pair in zip(names, numbers, strict=True) for word in pair)])
+
 
 DELEGATE = text_tool(
     "delegate", "Call workers.", "calls", "name and worker of each call, separated by blanks", f"{CALL} {{}}".format
@@ -58,6 +96,8 @@ ANSWER = text_tool(
 )
 FORMAT = 0.2
 """The share of a worker's local reward for a reply that can be read; the rest is for being right."""
+Call = tuple[str, str]
+"""A name and the worker that is called for its number."""
 
 
 class Delegation(TurnTakingWorld):
@@ -101,7 +141,13 @@ class Delegation(TurnTakingWorld):
         return sample_tasks(self.name, split, count, seed, self._draw, max_rejections=1000)
 
     def _draw(self, rng: Random) -> Task:
-        return sample_task(self.name, self.asked, rng)
+        """It asks for 1 to ``asked`` names, which decide the split with their numbers, not the others or the order."""
+        numbers = tuple(rng.choice(DIGITS) for _ in NAMES)
+        asked = tuple(rng.sample(NAMES, rng.randint(1, self.asked)))
+        directory = Directory(numbers, asked)
+        split = split_of(content_digest(" ".join(f"{name} {directory.number(name)}" for name in sorted(asked))))
+        digest = content_digest(" ".join([*numbers, *asked]))
+        return Task(f"{self.name}-{digest}", split, {"numbers": list(numbers), "asked": list(asked)})
 
     def reset(self, task: Task) -> None:
         self._begin()
@@ -134,7 +180,13 @@ class Delegation(TurnTakingWorld):
         return [name for name, called in self._waiting if called == worker]
 
     def draw(self) -> Drawing:
-        return draw_calls(self._directory.asked, self._made, dict(self._replies))
+        """The names that are asked for, and each call with its reply; green where it is useful."""
+        replies, useful = dict(self._replies), self._useful()
+        calls = [
+            Panel(f"{worker} about {name}", replies.get((name, worker), "?"), tone_of((name, worker) in useful))
+            for name, worker in self._made
+        ]
+        return draw_panels("Delegation", [Panel("asked", " ".join(self._directory.asked)), *calls])
 
     def _tools(self, agent: str) -> Sequence[Tool]:
         return (DELEGATE, ANSWER) if agent == ORCHESTRATOR else (ANSWER,)
@@ -205,7 +257,7 @@ class Delegation(TurnTakingWorld):
     # ---- demonstrations -------------------------------------------------------------------------------------------
 
     def demonstration(self, agent: str, rng: Random, *, skill: Skill = "expert") -> str:
-        """See :func:`.directory.orchestrate` and :func:`.directory.work`."""
+        """See :func:`orchestrate` and :func:`work`."""
         if agent == ORCHESTRATOR:
             last = self.turn + 1 >= self.horizon
             replies = [(name, number) for (name, _), number in self._replies]
@@ -215,58 +267,63 @@ class Delegation(TurnTakingWorld):
 
 def words() -> list[str]:
     """Every word of observations and messages."""
-    return [Delegation.name, *vocabulary()]
+    return [Delegation.name, ORCHESTRATOR, *WORKERS, *NAMES, *DIGITS, CALL, SAY, REPLY, ASK, NONE, END]
 
 
-ORANGE, GREEN = "#e08a2c", "#22a06b"
-ROW, COLUMN, LABEL = 10, 18, 14
-"""Height of a row, widths of a worker's column and of the names' column, in units of the picture."""
-
-Call = tuple[str, str]
-"""A name and the worker that is called for its number."""
-
-
-def draw_calls(asked: Collection[str], made: Collection[Call], replies: Mapping[Call, str]) -> Drawing:
-    """``made``: the calls so far; ``replies``: what the workers said, the calls without one wait."""
-    names = list(dict.fromkeys([*asked, *(name for name, _ in made)]))
-    width, height = LABEL + COLUMN * len(WORKERS), ROW * (len(names) + 1)
-    parts = [
-        '<path fill="none" stroke="currentColor" stroke-opacity=".2" stroke-width=".4" '
-        f'd="{_lines(len(names), width)}"/>',
-        '<g font-family="ui-sans-serif,sans-serif" font-size="5" text-anchor="middle" fill="currentColor">',
-        *(_label(LABEL + COLUMN * (place + 0.5), 0, worker) for place, worker in enumerate(WORKERS)),
-    ]
-    lines = ["     " + "".join(f"{worker:>7}" for worker in WORKERS)]
-    for row, name in enumerate(names, start=1):
-        parts.append(_label(LABEL / 2, row, name, "" if name in asked else ' fill-opacity=".5"'))
-        signs = []
-        for place, worker in enumerate(WORKERS):
-            if (name, worker) not in made:
-                signs.append(f"[bright_black]{'·':>7}[/]")
-                continue
-            is_useful = name in asked and HOLDERS[name] == worker
-            reply = replies.get((name, worker), "?")
-            sign = "–" if reply == NONE else reply
-            signs.append(f"[{'green' if is_useful else 'orange3'}]{sign:>7}[/]")
-            parts.append(_cell(LABEL + COLUMN * place, row, sign, GREEN if is_useful else ORANGE))
-        lines.append(f"{name:<5}" + "".join(signs))
-    title = f"Delegation: {len(made)} calls, {len(replies)} replies"
-    svg = (
-        f'<svg xmlns="{SVG}" viewBox="0 0 {width} {height}" role="img"><title>{title}</title>{"".join(parts)}</g></svg>'
-    )
-    return Drawing(svg, "\n".join(lines))
+Replies = Sequence[tuple[str, str]]
+"""Of each reply: the name and the number."""
+FIRST_ONLY, EVERYBODY = 0.5, 0.85
+"""Of flawed orchestrators: up to the first share they call for the first name alone, up to the second they ask a second
+worker for every name, and the rest answers without a call."""
 
 
-def _lines(rows: int, width: int) -> str:
-    return "".join(f"M0 {ROW * row}H{width}" for row in range(1, rows + 1))
+def orchestrate(directory: Directory, replies: Replies, last: bool, rng: Random, skill: Skill) -> str:
+    """Experts call each name's worker, all in one message, and again where a reply has no number; then they answer.
+
+    A novice forgets a name or takes another worker, and mistakes a number.  A flawed demonstrator calls for the first
+    name alone, or calls too many, or nobody, and answers with the first reply for every name.
+    """
+    heard = {name: number for name, number in replies if number != NONE}
+    calls = [(name, HOLDERS[name]) for name in directory.asked]
+    missing = [call for call in calls if call[0] not in heard]
+    if skill == "flawed":
+        return _flawed(directory, replies, last, calls, rng)
+    if missing and not last:
+        if skill == "novice":
+            missing = _slip(missing, rng)
+        return " ".join([CALL, *(word for call in missing for word in call)])
+    numbers = [heard.get(name) or rng.choice(DIGITS) for name in directory.asked]
+    if skill == "novice":
+        numbers[rng.randrange(len(numbers))] = rng.choice(DIGITS)
+    return say_numbers(directory.asked, numbers)
 
 
-def _label(x: float, row: int, text: str, style: str = "") -> str:
-    return f'<text x="{x:g}" y="{ROW * row + 6.8:g}"{style}>{escape(text)}</text>'
+def _slip(calls: list[tuple[str, str]], rng: Random) -> list[tuple[str, str]]:
+    place = rng.randrange(len(calls))
+    if len(calls) > 1 and rng.random() < 0.5:
+        return [*calls[:place], *calls[place + 1 :]]
+    return [*calls[:place], (calls[place][0], rng.choice(WORKERS)), *calls[place + 1 :]]
 
 
-def _cell(x: float, row: int, sign: str, colour: str) -> str:
-    return (
-        f'<rect x="{x + 5:g}" y="{ROW * row + 1.2:g}" width="8" height="7.6" rx="1.5" fill="{colour}" '
-        f'fill-opacity=".25" stroke="{colour}" stroke-width=".6"/>{_label(x + COLUMN / 2, row, sign)}'
-    )
+def _flawed(directory: Directory, replies: Replies, last: bool, calls: Sequence[tuple[str, str]], rng: Random) -> str:
+    kind = rng.random()
+    if not replies and not last and kind < EVERYBODY:
+        if kind < FIRST_ONLY:
+            calls = calls[:1]
+        else:
+            others = [(name, rng.choice([each for each in WORKERS if each != worker])) for name, worker in calls]
+            calls = [call for pair in zip(calls, others, strict=True) for call in pair]
+        return " ".join([CALL, *(word for call in calls for word in call)])
+    number = replies[0][1] if replies and replies[0][1] != NONE else rng.choice(DIGITS)
+    return say_numbers(directory.asked, [number] * len(directory.asked))
+
+
+def work(directory: Directory, worker: str, names: Sequence[str], rng: Random, skill: Skill) -> str:
+    """Experts say the numbers of the names; a novice mistakes one, a flawed worker says its first for every name."""
+    known = directory.notes(worker)
+    numbers = [known.get(name, NONE) for name in names]
+    if skill == "novice":
+        numbers[rng.randrange(len(numbers))] = rng.choice(DIGITS)
+    elif skill == "flawed":
+        numbers = [next(iter(known.values()), NONE)] * len(names)
+    return say_numbers(names, numbers)

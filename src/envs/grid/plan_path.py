@@ -13,7 +13,6 @@ from random import Random
 from typing import Any
 
 from ...experience import Split, Task
-from ..drawing import Drawing
 from ..setting_checks import check_fraction
 from ..splits import split_of
 from .board import (
@@ -29,7 +28,6 @@ from .board import (
     window,
 )
 from .dense import PLAN_PATH
-from .drawing import draw_room
 from .prompts import View
 from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, make_task
 from .walks import WalkingWorld
@@ -169,9 +167,6 @@ class PlanPath(WalkingWorld):
 
     def picture(self) -> tuple[str, ...]:
         return draw_board(self.size, self.walls, self.at, (), (self.goal,))
-
-    def draw(self) -> Drawing:
-        return draw_room("Plan-Path", self.size, self.walls, self.at, (), (self.goal,))
 
     # ---- demonstrators --------------------------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ from random import Random
 from typing import Any
 
 from ...experience import Split, Task
-from ..drawing import Drawing
 from ..splits import split_of
 from .board import (
     MOVES,
@@ -37,7 +36,6 @@ from .board import (
     window,
 )
 from .dense import SOKOBAN
-from .drawing import draw_room
 from .prompts import View
 from .sokoban_solver import Position, SearchLimitError, Solver, move_worker
 from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, make_task
@@ -257,9 +255,6 @@ class Sokoban(WalkingWorld):
 
     def picture(self) -> tuple[str, ...]:
         return draw_board(self.size, self.walls, self.worker, self.boxes, self.goals)
-
-    def draw(self) -> Drawing:
-        return draw_room("Sokoban", self.size, self.walls, self.worker, self.boxes, self.goals)
 
     # ---- demonstrators --------------------------------------------------------------------------------------------
 

@@ -19,12 +19,10 @@ from typing import Any, ClassVar
 
 from ...experience import Split, Task
 from ..base import Skill
-from ..drawing import Drawing
 from ..splits import split_of
 from . import prompts
 from .board import MALFORMED, MovePlan
 from .dense import fill_reward
-from .drawing import draw_sudoku
 from .sudoku_board import BOXES, Grid, candidates, only_solution, peers, puzzle_digest, sample_puzzle
 from .two_roles import PLAN, SOLO, TOOL, ProposalCheck, TwoRoleWorld, make_task
 
@@ -199,9 +197,6 @@ class Sudoku(TwoRoleWorld):
 
     def picture(self) -> tuple[str, ...]:
         return tuple("".join(str(digit or " ") for digit in row) for row in _rows(self.size, self.grid))
-
-    def draw(self) -> Drawing:
-        return draw_sudoku(self.size, self.clues, self.grid)
 
     # ---- demonstrators --------------------------------------------------------------------------------------------
 

@@ -93,14 +93,10 @@ class TwoRoleWorld(TurnTakingWorld):
         local_share: float = 0.1,
         tools: ToolFormat | None = None,
     ) -> None:
-        choices: dict[str, tuple[str, tuple[str, ...]]] = {
-            "team": (team, ("pair", "solo")),
-            "tool_message": (tool_message, get_args(ToolMessage)),
-            "wording": (wording, get_args(Wording)),
-            "local_reward": (local_reward, get_args(LocalReward)),
-        }
-        for key, (value, values) in choices.items():
-            check_choice(self.name, key, value, values)
+        check_choice(self.name, "team", team, ("pair", "solo"))
+        check_choice(self.name, "tool_message", tool_message, get_args(ToolMessage))
+        check_choice(self.name, "wording", wording, get_args(Wording))
+        check_choice(self.name, "local_reward", local_reward, get_args(LocalReward))
         programs = team == "pair" and tool_message == "program"
         if programs and wording != "full":
             raise ValueError("env.tool_message=program: only env.wording=full tells the tool agent to write a program")

@@ -152,7 +152,7 @@ class MathQuestions(Mathematics):
     def _asks_again(self, text: str) -> bool:
         return text.rstrip().endswith(AGAIN) and not boxed_answers(text)
 
-    async def _equal(self, answer: str, expected: str) -> bool:
+    async def equal(self, answer: str, expected: str) -> bool:
         return await self.answers.equal(answer, expected, several=self._several)
 
     async def prints_it(self, output: str) -> bool:

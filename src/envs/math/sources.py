@@ -135,11 +135,9 @@ class Math(QuestionSource):
         *,
         levels: Sequence[int] | None = None,
         types: Sequence[str] | None = None,
-        split: str | None = None,
-        config: str | None = None,
-        revision: str | None = None,
+        **common: Any,
     ) -> None:
-        super().__init__(path, split=split, config=config, revision=revision)
+        super().__init__(path, **common)
         self._levels = None if levels is None else {f"Level {level}" for level in levels}
         self._types = None if types is None else set(types)
 

@@ -109,7 +109,7 @@ class WordProblems(Mathematics):
     def _asks_again(self, text: str) -> bool:
         return text.strip() == "again"
 
-    async def _equal(self, answer: str, expected: str) -> bool:
+    async def equal(self, answer: str, expected: str) -> bool:
         return int(answer) == int(expected)
 
     def _prompt(self, agent: str) -> list[Message]:

@@ -115,8 +115,8 @@ class Mathematics(TurnTakingWorld):
         """Whether a message asks for another turn, in exactly these words."""
 
     @abstractmethod
-    async def _equal(self, answer: str, expected: str) -> bool:
-        """Whether an answer is the expected one: the task's, or a program's output."""
+    async def equal(self, answer: str, expected: str) -> bool:
+        """Whether an answer is the expected one: the task's, a program's output, or another agent's."""
 
     @abstractmethod
     def judge_prompt(self, proposals: Mapping[str, str | None]) -> list[Message]:
@@ -132,21 +132,17 @@ class Mathematics(TurnTakingWorld):
         """The answer of a message, as written last; None where it has none, or several that are not equal."""
         answers = guarded((), self._answers, text)
         for other in answers[:-1]:
-            if not await self._equal(other, answers[-1]):
+            if not await self.equal(other, answers[-1]):
                 return None
         return answers[-1] if answers else None
 
-    async def equal(self, answer: str, other: str) -> bool:
-        """Whether two agents' answers are the same."""
-        return await self._equal(answer, other)
-
     async def is_right(self, answer: str) -> bool:
         """Whether an answer is the task's."""
-        return await self._equal(answer, self._gold)
+        return await self.equal(answer, self._gold)
 
     async def prints_it(self, output: str) -> bool:
         """Whether the output of a program is the task's answer."""
-        return await self._equal(output, self._gold)
+        return await self.equal(output, self._gold)
 
     # ---- tools ----------------------------------------------------------------------------------------------------
 
@@ -236,10 +232,10 @@ class Mathematics(TurnTakingWorld):
     async def _conclude(self, agent: str, text: str) -> StepResult:
         """Judge an answer, or go on to the next turn."""
         answer = await self.read_answer(text)
-        right = answer is not None and await self._equal(answer, self._gold)
+        right = answer is not None and await self.equal(answer, self._gold)
         output = None if self.run is None else self.run.output
         settled = answer is not None and (
-            agent == SOLO or self.stop == "answer" or (output is not None and await self._equal(answer, output))
+            agent == SOLO or self.stop == "answer" or (output is not None and await self.equal(answer, output))
         )
         over = settled or self.turn + 1 >= self.horizon
         self._is_right = over and right

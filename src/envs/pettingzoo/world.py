@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import combinations
 from random import Random
-from typing import Any, Self, get_args
+from typing import Any, Self
 
 from gymnasium.spaces import Text
 from pettingzoo import AECEnv
@@ -15,7 +14,8 @@ from ...errors import ConfigError
 from ...experience import Message, Split, Task
 from ..base import StepResult, TeamEnv
 from ..returned import finite
-from ..setting_checks import check_actions, check_agent, check_at_least, check_split
+from ..setting_checks import check_actions, check_agent, check_at_least, check_split, split_ranges
+from ..setting_checks import reward_bounds as checked_bounds
 
 SEEDS: Mapping[str, Sequence[int]] = {
     "train": (0, 1_000_000),
@@ -64,9 +64,7 @@ class PettingZooWorld(TeamEnv):
             raise ValueError(f"env.game must be an AEC environment of PettingZoo, got {type(game).__name__}")
         self.name, self.agents, self.horizon = str(game), tuple(game.possible_agents), horizon
         self.spaces = {agent: _text_space(game, agent) for agent in self.agents}
-        self.reward_bounds, self.solved = tuple(reward_bounds), solved
-        if len(self.reward_bounds) != 2 or not self.reward_bounds[0] < self.reward_bounds[1]:
-            raise ValueError(f"env.reward_bounds must be two numbers, the lower first, got {reward_bounds}")
+        self.reward_bounds, self.solved = checked_bounds(reward_bounds), solved
         for agent, space in self.spaces.items():
             if not space.contains(fallback):
                 raise ValueError(f"env.fallback={fallback!r} is not in the action space of {agent}: {space}")
@@ -74,8 +72,7 @@ class PettingZooWorld(TeamEnv):
         for agent in self.instructions:
             if agent not in self.agents:
                 raise ValueError(f"env.instructions.{agent}: the game's agents are {', '.join(self.agents)}")
-        self.seeds = {split: range(*seeds.get(split, ())[:2] or (0,)) for split in get_args(Split)}
-        self._check_seeds()
+        self.seeds = split_ranges("seeds", seeds)
         self._game = game
         self.turn, self._begun, self._return, self._earned = 0, False, 0.0, 0.0
         self._spoken: frozenset[str] = frozenset()
@@ -166,14 +163,6 @@ class PettingZooWorld(TeamEnv):
         return self._history
 
     # ---- checks -----------------------------------------------------------------------------------------------------
-
-    def _check_seeds(self) -> None:
-        for split, seeds in self.seeds.items():
-            if not seeds:
-                raise ValueError(f"env.seeds.{split} must be two numbers, the lower first")
-        for (one, seeds), (other, more) in combinations(self.seeds.items(), 2):
-            if max(seeds.start, more.start) < min(seeds.stop, more.stop):
-                raise ValueError(f"env.seeds.{one} and env.seeds.{other} overlap: a task would be in both splits")
 
     def _check_copies(self) -> None:
         """Play two copies side by side to the end with ``fallback``; see the class for the errors."""

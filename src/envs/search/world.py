@@ -186,7 +186,7 @@ class Search(TurnTakingWorld):
         search = self._search or PastSearch(None, ())
         self._end_turn(PastSearch(search.query, search.passages, request or ""), done=answer is not None)
         readable = answer is not None or request is not None
-        judged = overlap if answer is not None else float(request is not None and self._is_incomplete)
+        judged = overlap if answer is not None else float(request is not None and not self._needed <= self._evidence)
         score = overlap if self.metric == "f1" else float(right)
         info = {"malformed": float(not readable), "exact_match": float(right), "f1": overlap}
         return StepResult(
@@ -207,10 +207,6 @@ class Search(TurnTakingWorld):
     @property
     def _needed(self) -> frozenset[str]:
         return self._supports or frozenset({ANSWER})
-
-    @property
-    def _is_incomplete(self) -> bool:
-        return not self._needed <= self._evidence
 
     def _show(self, query: str, passages: Sequence[Passage]) -> float:
         """The share of the needed evidence that ``passages`` are the first to show."""

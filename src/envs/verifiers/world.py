@@ -11,9 +11,9 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
-from itertools import combinations, islice
+from itertools import islice
 from random import Random
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import verifiers.v1 as vf
 from pydantic import ValidationError
@@ -22,11 +22,12 @@ from verifiers.v1.configs.agent import agent_config_fields
 from ...errors import ConfigError
 from ...experience import Split, Task
 from ..returned import finite
-from ..setting_checks import check_split
+from ..setting_checks import check_split, split_ranges
+from ..setting_checks import reward_bounds as checked_bounds
 from ..workflow import ClientForAgent, WorkflowResult, WorkflowWorld
 
 HARNESS: Final = "troupe_chat"
-LATEST_SPLIT_FIRST: Final = ("test", "validation", "train")
+LATEST_SPLIT_FIRST: Final[tuple[Split, ...]] = ("test", "validation", "train")
 """Who keeps a task that several splits have."""
 QUIET: Final = ("verifiers", "aiohttp.access")
 """Loggers with lines for each request."""
@@ -70,9 +71,9 @@ class VerifiersWorld(WorkflowWorld):
         tools: Any = None,
     ) -> None:
         self.environment, self.name = environment, f"verifiers {environment}"
-        self.low, self.high = _bounds(reward_bounds)
+        self.low, self.high = checked_bounds(reward_bounds)
         self._env, agents = _load(environment, settings or {}, horizon)
-        self._rows = _split_rows(rows)
+        self._rows = split_ranges("rows", rows)
         self._tasks_by_split: dict[Split, dict[str, int]] | None = None
         self._loaded: list[Any] = []
         super().__init__(
@@ -209,27 +210,6 @@ def _explained(environment: str, error: Exception) -> str:
             "in a function of your own, env.workflow (docs/gateway.md)"
         )
     return str(error)
-
-
-def _bounds(bounds: Sequence[float]) -> tuple[float, float]:
-    if len(bounds) != 2 or not bounds[0] < bounds[1]:
-        raise ValueError(f"env.reward_bounds must be two numbers, the lower first, got {bounds}")
-    return float(bounds[0]), float(bounds[1])
-
-
-def _split_rows(rows: Mapping[str, Sequence[int]]) -> dict[str, range]:
-    for split, ends in rows.items():
-        check_split("env.rows", split)
-        if len(ends) != 2 or not all(type(end) is int for end in ends):
-            raise ValueError(f"env.rows.{split} must be two whole numbers from 0 on, the lower first, got {ends}")
-    ranges = {split: range(*(rows.get(split) or (0, 0))) for split in get_args(Split)}
-    for split, each in ranges.items():
-        if not each or each.start < 0:
-            raise ValueError(f"env.rows.{split} must be two whole numbers from 0 on, the lower first")
-    for (one, each), (other, more) in combinations(ranges.items(), 2):
-        if max(each.start, more.start) < min(each.stop, more.stop):
-            raise ValueError(f"env.rows.{one} and env.rows.{other} overlap: a task would be in both splits")
-    return ranges
 
 
 def _content(task: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from troupe.envs.code import Code, MicroCode, ProblemSet, ProblemSource
-from troupe.envs.code.micro_programs import Program
+from troupe.envs.code.micro import Program
 from troupe.envs.code.problem import Check, Problem
 from troupe.envs.code.world import CODER, SOLO, TESTER
 from troupe.experience import Task

@@ -6,7 +6,7 @@ from typing import Any, get_args
 import pytest
 
 from troupe.envs.code import MicroCode
-from troupe.envs.code.micro_programs import HELD_OUT, OPERATORS, Program, Structure
+from troupe.envs.code.micro import HELD_OUT, OPERATORS, Program, Structure
 from troupe.envs.code.world import CODER, SOLO, TESTER
 from troupe.envs.splits import split_of
 from troupe.experience import Split, Task

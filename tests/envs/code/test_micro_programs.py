@@ -4,7 +4,7 @@ from itertools import permutations, product
 
 import pytest
 
-from troupe.envs.code.micro_programs import (
+from troupe.envs.code.micro import (
     HIDDEN,
     INPUTS,
     LARGEST_OUTPUT,

@@ -9,8 +9,7 @@ import pytest
 
 from troupe.algorithms.credit.at_grpo import AtGrpo
 from troupe.envs.base import Skill, WorldFailure
-from troupe.envs.math.arithmetic import Arithmetic, words
-from troupe.envs.math.stories import Fact, Story
+from troupe.envs.math.arithmetic import Arithmetic, Fact, Story, words
 from troupe.experience import Episode, Sampling, Task
 from troupe.models.bases.tiny import build_model, build_tokenizer
 from troupe.rollout.engines.torch.engine import TorchEngine

@@ -6,10 +6,10 @@ from random import Random
 
 import pytest
 
-from troupe.envs.math.arithmetic import Arithmetic
-from troupe.envs.math.stories import (
+from troupe.envs.math.arithmetic import (
     ANSWERS,
     PROGRAMS,
+    Arithmetic,
     Fact,
     Story,
     chain_value,

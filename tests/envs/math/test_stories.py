@@ -2,7 +2,7 @@
 
 from random import Random
 
-from troupe.envs.math.stories import Fact, Story, chain_value, expression, parse_story, sample_story, story_task
+from troupe.envs.math.arithmetic import Fact, Story, chain_value, expression, parse_story, sample_story, story_task
 
 STORY = Story((Fact("cid", 3, "times", "bob"), Fact("bob", 17, "plus", "ann"), Fact("ann", 34)), "cid")
 RIGHT = "( cid:= 3 * ( bob:= 17 + ( ann:= 34 ) ) )"

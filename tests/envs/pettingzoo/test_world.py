@@ -212,7 +212,7 @@ class Pixels(Password):
         (Password, {"reward_bounds": (1, 0)}, r"env\.reward_bounds must be two numbers, the lower first"),
         (Password, {"fallback": "é"}, r"env\.fallback='é' is not in the action space of knower"),
         (Password, {"instructions": {"boss": "x"}}, r"env\.instructions\.boss: the game's agents are knower, guesser"),
-        (Password, {"seeds": {"train": (0, 9), "test": (9, 10)}}, r"env\.seeds\.validation must be two numbers"),
+        (Password, {"seeds": {"train": (0, 9), "test": (9, 10)}}, r"env\.seeds\.validation must be two whole numbers"),
         (
             Password,
             {"seeds": {"train": (0, 9), "validation": (9, 11), "test": (10, 12)}},
