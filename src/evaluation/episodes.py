@@ -134,8 +134,7 @@ async def play(
     """One episode of ``task``.  ``on_step`` is called at the start and after each step, with the world and the episode
     so far.  Without ``drawings`` a world that only draws itself has no pictures.
     """
-    scored = {agent for agent, each in actors.items() if isinstance(each, PolicyActor) and not each.client.unscored}
-    world = await start_env(env, task, actors.keys() - scored)
+    world = await start_env(env, task)
     result = EpisodeResult(task.task_id, False, 0, world=task.world, role=task.role)
     result.see(world, drawings)
     on_step(world, result)

@@ -11,7 +11,7 @@ from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ..envs.base import Listener, TeamEnv, WorldFailure
+from ..envs.base import TeamEnv, WorldFailure
 from ..envs.history import without_oldest
 from ..envs.tool_calls import MARKS, ToolOffer
 from ..experience import Completion, Message, MessageText, Request, Sampling, Task
@@ -21,10 +21,9 @@ from .chat_template import is_raw, prefill, template_of, written
 from .engines.base import ContextExceededError, Engine
 from .engines.requests import derive
 from .playing import Answer, Prompt, prompt_of
-from .tokens import TextTokens, exact_prompt, spelled, telling
+from .tokens import TextTokens, exact_prompt
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 
@@ -167,15 +166,14 @@ class PolicyClient:
         The context of a server is not known here.  Where it says that the prompt exceeds it, parts are left out as
         :meth:`prompt` does: a turn at each attempt, then half of the characters of the longest messages.
         """
-        prompt, limit, listener = self.prompt(env, agent, task, said), 0, env.listener(agent)
+        prompt, limit = self.prompt(env, agent, task, said), 0
         messages: Sequence[Message] = ()  # written again only where the server refuses
         tools: ToolOffer | None = None
         asked = perf_counter()
         while True:
             try:
-                completions = await self.generate(prompt.ids, n, seed, key, listener if n == 1 else None)
-                read, spell = len(prompt.ids), listener is not None
-                spoken = [replace(each, text=self.told(each, read, spell)) for each in completions]
+                completions = await self.generate(prompt.ids, n, seed, key)
+                spoken = [replace(each, text=MessageText.of(each, len(prompt.ids))) for each in completions]
                 return Answer.of(prompt, *spoken, seconds=perf_counter() - asked)
             except ContextExceededError:
                 if _at_start(env, task):
@@ -194,33 +192,18 @@ class PolicyClient:
                     raise
                 prompt = Prompt(tuple(self._ids(_limited(safe, limit, self._closed), tools)), cut=True)
 
-    def told(self, completion: Completion, prompt_tokens: int, spell: bool) -> MessageText:
-        """The text of ``completion`` as a world is handed it, with its tokens where it is to ``spell`` them."""
-        if not spell or self._speller is None:
-            return MessageText.of(completion, prompt_tokens)
-        return MessageText.of(completion, prompt_tokens, spelled(self._speller, completion, prefill(self.chat)))
-
     @cached_property
     def _tokens(self) -> TextTokens:
         assert not isinstance(self.tokenizer, ChatCodec)
         return TextTokens(self.tokenizer)
 
-    @property
-    def _speller(self) -> Tokenizer | None:
-        return None if self.unscored else self._tokens.speller
-
     def behind(self, engine: Engine) -> PolicyClient:
         """This client with another engine, and what it knows of the tokens of texts."""
-        if not self.unscored:
+        if not isinstance(self.tokenizer, ChatCodec):
             assert self._tokens  # made once for all
         client = copy(self)
         object.__setattr__(client, "engine", engine)
         return client
-
-    @property
-    def unscored(self) -> bool:
-        """Whether its tokens have no log-probabilities: a server's, which says none."""
-        return isinstance(self.tokenizer, ChatCodec)
 
     def _limit(self, messages: Sequence[Message], tools: ToolOffer | None) -> int:
         """How many characters (of a closed vocabulary: words) of each of ``messages``, but the system's, the context
@@ -368,23 +351,12 @@ class PolicyClient:
         return sorted(names, key=len, reverse=True)
 
     async def generate(
-        self,
-        prompt_ids: tuple[int, ...],
-        n: int,
-        seed: int,
-        key: tuple[int | str, ...],
-        listener: Listener | None = None,
+        self, prompt_ids: tuple[int, ...], n: int, seed: int, key: tuple[int | str, ...]
     ) -> list[Completion]:
         """``n`` completions of one prompt; see :class:`..experience.Request`.  Their texts begin with what ends the
-        prompt for that (:data:`.chat_template.PREFILL`).  The ``listener`` is told the first, while it is written,
-        where nothing of it may be taken back: not with stop strings."""
+        prompt for that (:data:`.chat_template.PREFILL`)."""
         begin = prefill(self.chat)
-        tell = None
-        if listener is not None and not self.sampling.stop and (speller := self._speller) is not None:
-            tell = telling(speller, listener, begin)
-        completions = await self.engine.generate(
-            Request(self.policy, prompt_ids, n, self.sampling, seed, key, None, tell)
-        )
+        completions = await self.engine.generate(Request(self.policy, prompt_ids, n, self.sampling, seed, key))
         return [replace(each, text=begin + each.text) for each in completions] if begin else completions
 
 

@@ -150,14 +150,13 @@ class RayEngine:
         return completions
 
     async def _serve(self, requests: Sequence[Request]) -> list[Answer]:
-        # The clock of a deadline is this process's.
         answers: list[Answer] = await self.actor.ask("serve", [_sent(request) for request in requests])
         return answers
 
 
 def _sent(request: Request) -> Request:
-    """``request`` without what is of this process: its clock, and who is told tokens."""
-    return replace(request, deadline=None, on_token=None)
+    """``request`` without a deadline, whose clock is this process's."""
+    return replace(request, deadline=None)
 
 
 def stored(ray: Any, weights: Mapping[str, Tensor]) -> StoredWeights:
