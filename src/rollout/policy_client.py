@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
@@ -196,14 +195,6 @@ class PolicyClient:
     def _tokens(self) -> TextTokens:
         assert not isinstance(self.tokenizer, ChatCodec)
         return TextTokens(self.tokenizer)
-
-    def behind(self, engine: Engine) -> PolicyClient:
-        """This client with another engine, and what it knows of the tokens of texts."""
-        if not isinstance(self.tokenizer, ChatCodec):
-            assert self._tokens  # made once for all
-        client = copy(self)
-        object.__setattr__(client, "engine", engine)
-        return client
 
     def _limit(self, messages: Sequence[Message], tools: ToolOffer | None) -> int:
         """How many characters (of a closed vocabulary: words) of each of ``messages``, but the system's, the context

@@ -66,10 +66,6 @@ REFUSED = {
         "loop.staleness=1 with loop.lockstep=true: ",
     ),
     "staleness without correction": (AHEAD[:2], "give algorithm.objective.importance_cap=2 (truncated importance"),
-    "a policy's own staleness where others play": (
-        [*AHEAD, "execution=ray", "strategy.accelerator=cpu", "execution.worlds=2", "+policies.plan.staleness=0"],
-        "policies.plan.staleness=0: a policy with a smaller bound than loop.staleness waits for its turn",
-    ),
     "staleness of several processes": (
         [*AHEAD, "strategy=ddp", "strategy.accelerator=cpu", "strategy.devices=2"],
         "loop.staleness=1 needs a run of one process",
@@ -81,14 +77,6 @@ REFUSED = {
     "staleness with an engine that sleeps": (
         [*VLLM, AHEAD[0], AHEAD[1], "engine.sleep=1"],
         "loop.staleness=1: with engine.sleep=1 the engine gives its memory to the learner",
-    ),
-    "a policy's staleness": (
-        [*AHEAD, "+policies.tool.staleness=-1"],
-        "policies.tool.staleness must be a whole number of at least 0, got -1",
-    ),
-    "a policy's staleness above the run's": (
-        [*AHEAD, "+policies.tool.staleness=2"],
-        "policies.tool.staleness=2 is above loop.staleness=1, which says how far ahead tasks are played",
     ),
     "weights in flight on-policy": (["loop.in_flight=true"], "loop.in_flight=true with loop.staleness=0: "),
     "an engine's weights in flight on-policy": (

@@ -32,9 +32,8 @@ class Team:
     """Engines and tokenizers by policy, and each agent's client in training and in evaluation.
 
     ``policies`` are those that learn; ``schedules`` says in which iterations, where it is not all of them.
-    ``critics`` estimate values for the credit rule; none where it needs none.  ``bounds`` are the largest ages of
-    messages, in updates, of policies that have one of their own.  ``coarseness``: of policies that learn in other
-    numbers than float32's, see :attr:`.strategies.StrategySettings.coarseness`.
+    ``critics`` estimate values for the credit rule; none where it needs none.  ``coarseness``: of policies that learn
+    in other numbers than float32's, see :attr:`.strategies.StrategySettings.coarseness`.
     """
 
     policies: Mapping[str, PolicyHandle]
@@ -45,7 +44,6 @@ class Team:
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
     critics: Critics = field(default_factory=Critics)
     ranks: Ranks = field(default_factory=Ranks)
-    bounds: Mapping[str, int] = field(default_factory=dict)
     coarseness: Mapping[str, float] = field(default_factory=dict)
     _rounding: dict[str, float] = field(default_factory=dict, init=False)  # nats: of engine or learner, the larger
 
