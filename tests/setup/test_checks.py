@@ -57,7 +57,7 @@ REFUSED = {
     ),
     "vLLM's merged adapters": ([*LORA, *VLLM, "engine.lora=merged"], "engine.lora=merged: tool, plan speak with one"),
     "vLLM's cache": ([*VLLM, "engine.kv_cache_gib=0.001"], "engine.kv_cache_gib=0.001 is too little for policy 'tool'"),
-    "vLLM's way": ([*VLLM, "engine.lora=mergd"], "engine.lora must be one of adapter, merged, got 'mergd'"),
+    "vLLM's way": ([*VLLM, "engine.lora=mergd"], "engine.lora must be adapter or merged, got 'mergd'"),
     "a logger's value": (["logger=wandb", "logger.wandb.mode=x"], "logger.wandb.mode=x is unknown"),
     "staleness": (["loop.staleness=-1"], "loop.staleness must be a whole number of at least 0, got -1"),
     "staleness in lockstep": ([AHEAD[0], AHEAD[2]], "policy 'tool' decodes in lockstep, in which nobody decodes while"),
