@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ...cluster.actors import StoredWeights
 from ...experience import Candidate, Episode, Sample
-from ...rollout.engines.base import Engine, Remembering, Stateful, drain_counters
+from ...rollout.engines.base import Engine, Remembering, Stateful, drain_counters, largest
 from ...rollout.engines.plain_pass import BFLOAT16_ROUNDING, ROUNDING
 from ...rollout.policy_client import PolicyClient
 from ..bases.loading import checkpoint_weights
@@ -115,11 +115,7 @@ class Team:
             if copies and not isinstance(weights, StoredWeights):  # which nobody changes
                 weights = copy.deepcopy(dict(weights))  # tied ones stay so
             loads.append(await self._load(name, weights))
-        wakes = [await engine.wake() for engine in self.distinct_engines()]
-        largest: dict[str, float] = {}
-        for metrics in (*loads, *wakes):
-            largest |= {key: max(value, largest.get(key, value)) for key, value in metrics.items()}
-        return largest
+        return largest([*loads, *[await engine.wake() for engine in self.distinct_engines()]])
 
     async def load_checkpoint(self, folder: Path) -> None:
         """Load the weights of a checkpoint into the engines; the pools keep theirs."""

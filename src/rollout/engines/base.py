@@ -110,6 +110,14 @@ class Remembering(Protocol):
         ...
 
 
+def largest(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The largest value of each metric."""
+    found: dict[str, float] = {}
+    for each in metrics:
+        found |= {key: max(value, found.get(key, value)) for key, value in each.items()}
+    return found
+
+
 def drain_counters(engines: Iterable[Engine]) -> dict[str, float]:
     """What ``engines``, each named once, have counted since the last call, summed by metric."""
     totals: Counter[str] = Counter()
