@@ -12,6 +12,9 @@ from ..policy_client import PolicyClient
 from .sampler import MixingSampler, OnEpisode
 from .task_rollout import TaskRollout, continued, extend
 
+Opening = tuple[TeamEnv, dict[str, Answer]]
+"""The start of a task, and the first messages of all samples."""
+
 
 class ChainSampler(MixingSampler):
     """``k`` episodes of every task, each sampled from start to end independently; agents may act at the same time.
@@ -47,30 +50,28 @@ class ChainSampler(MixingSampler):
     async def _play(self, world: TeamEnv, rollout: TaskRollout, on_episode: OnEpisode) -> list[Episode]:
         opening = await or_failure(self._open(world, rollout), rollout.task) if world.forkable else None
 
-        async def chain(sample: int) -> Episode:
-            if opening is None:  # each sample has a start of its own
-                env = await rollout.start(world)
-                answers = await rollout.sample_all(env, 1, *(() if self.k == 1 else (0, sample)))
-            else:
-                assert not isinstance(opening, Failure)
-                env, all_answers = opening
-                answers = {
-                    agent: Answer.of(each.prompt, each.completions[sample]) for agent, each in all_answers.items()
-                }
-            return await self._chain(rollout, env, answers, sample)
-
         async def one(sample: int) -> Episode:
             if isinstance(opening, Failure):  # what all samples have in common
                 episode = Episode(rollout.task, [], [], sample=sample, failure=opening)
             else:
-                episode = await or_lost_episode(chain(sample), rollout.task, sample)
+                chain = self._from_start(world, rollout, opening, sample)
+                episode = await or_lost_episode(chain, rollout.task, sample)
             on_episode(episode)
             return episode
 
         return await gather(*map(one, range(self.k)))
 
-    async def _open(self, world: TeamEnv, rollout: TaskRollout) -> tuple[TeamEnv, dict[str, Answer]]:
-        """The start of the task, and the first messages of all samples."""
+    async def _from_start(self, world: TeamEnv, rollout: TaskRollout, opening: Opening | None, sample: int) -> Episode:
+        """An episode of its own.  No function in a function: the frame of one that failed would keep the world."""
+        if opening is None:  # each sample has a start of its own
+            env = await rollout.start(world)
+            answers = await rollout.sample_all(env, 1, *(() if self.k == 1 else (0, sample)))
+        else:
+            env, firsts = opening
+            answers = {agent: Answer.of(each.prompt, each.completions[sample]) for agent, each in firsts.items()}
+        return await self._chain(rollout, env, answers, sample)
+
+    async def _open(self, world: TeamEnv, rollout: TaskRollout) -> Opening:
         env = await rollout.start(world)
         return env, await rollout.sample_all(env, self.k)
 
