@@ -15,7 +15,7 @@ Log-probabilities are natural logarithms (nats).  Nothing here knows an engine, 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
@@ -103,6 +103,9 @@ class Request:
     """Orders requests under lockstep."""
     deadline: float | None = None
     """``time.monotonic()`` seconds after which the request fails; None: never."""
+    on_token: Callable[[int, int, float], None] | None = field(default=None, compare=False)
+    """Told each token of the first completion as it is drawn: its place, id and log-probability; from place 0 again
+    where decoding begins anew.  In any thread.  An engine that does not decode here never calls it."""
 
 
 @dataclass(frozen=True)
@@ -153,10 +156,13 @@ class MessageText(str):
     prompt_tokens: int | None = None
     """None: not known, as of a remote policy's."""
     completion_tokens: int | None = None
+    tokens: tuple[tuple[str, float], ...] = ()
+    """The text of each token and its log-probability, where the world asks for them."""
 
     @classmethod
-    def of(cls, completion: Completion, prompt_tokens: int) -> MessageText:
+    def of(cls, completion: Completion, prompt_tokens: int, tokens: tuple[tuple[str, float], ...] = ()) -> MessageText:
         text = cls(completion.text)
+        text.tokens = tokens
         text.is_cut = completion.finish_reason == "length"
         if not completion.text_only:
             text.prompt_tokens, text.completion_tokens = prompt_tokens, len(completion.token_ids)

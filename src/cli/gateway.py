@@ -21,13 +21,13 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from ..envs.tool_calls import ToolFormat
-from ..envs.workflow.messages import Identity, identity, offer, prompt, reply, unmatched
+from ..envs.workflow.messages import Identity, identity, listener, offer, prompt, reply, unmatched
 from ..errors import AbsentError, ConfigError, unwritten
 from ..evaluation.assignment import ScriptedPolicy
 from ..evaluation.episodes import PolicyActor
-from ..experience import Completion, MessageText
+from ..experience import Completion
 from ..gateway.guard import RefusedError
-from ..gateway.protocol import ChatReply, ChatRequest
+from ..gateway.protocol import ChatReply, ChatRequest, Draft, check_scored
 from ..gateway.server import Server, guarded
 from ..models.bases.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
@@ -97,12 +97,13 @@ class TrainedAgents:
         if code not in STRANGERS:
             self._write({"episode": episode, "agent": agent, "refused": code})
 
-    async def answer(self, episode: str | None, request: ChatRequest) -> ChatReply:
+    async def answer(self, episode: str | None, request: ChatRequest, draft: Draft) -> ChatReply:
         self._check_record()
         if request.tools and self._format is None:
             message = "tools: the gateway was started without tools=hermes or tools=llama"
             raise RefusedError(HTTPStatus.BAD_REQUEST, message, "invalid_value", "tools")
         client, history = self._clients[request.agent], self._history(episode)
+        check_scored(request, [request.agent] if client.unscored else [])
         number, history.calls, said = history.calls, history.calls + 1, tuple(history.completions[request.agent])
         messages = prompt(request.messages, history.sent, self._format)
         changed = unmatched(request.messages, history.sent)
@@ -119,10 +120,11 @@ class TrainedAgents:
         key = (episode, number) if episode is not None else ("", self._number)
         seed = derive(self._seed, *key, request.agent)
         try:
-            (completion,) = await client.generate(written.ids, 1, seed, key)
+            hear = listener(draft.write, request, self._format) if request.stream else None
+            (completion,) = await client.generate(written.ids, 1, seed, key, hear)
         except EngineError as error:
             raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, str(error), "engine_failed") from error
-        text = MessageText.of(completion, len(written.ids))
+        text = client.told(completion, len(written.ids), request.stream or request.logprobs)
         answer, _ = reply(text, request, self._format, number)
         history.add(request.agent, completion, answer)
         self._write(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Literal, Self
@@ -21,6 +21,9 @@ class WorldFailure(RuntimeError):
 class SandboxFailure(WorldFailure):
     """The sandbox of a world's programs failed, also after its own retries."""
 
+
+Listener = Callable[[int, str, float], None]
+"""Told a token of a message: its place, text and log-probability; from place 0 again where the message begins anew."""
 
 Skill = Literal["expert", "novice", "flawed"]
 """The skill of a demonstrator, from best to worst."""
@@ -65,6 +68,8 @@ class TeamEnv(ABC):
     """Whether the agents that act first, and their prompts, are known without :meth:`begin`."""
     session: str = ""
     """In which of a program's sessions the agents act now, as a path: ``a/b`` is a child of ``a``."""
+    unscored: Collection[str] = ()
+    """The agents whose tokens have no log-probabilities, since another server or nobody samples them."""
     opponents: tuple[str, ...] = ()
     """The agents that play against the team: its reward is their loss."""
     tasks_are_all: bool = False
@@ -159,6 +164,10 @@ class TeamEnv(ABC):
         """
         return None
 
+    def listener(self, agent: str) -> Listener | None:
+        """Who is told the tokens of the message of ``agent``, while it is written and with it; None: nobody."""
+        return None
+
     def tool_result(self, agent: str) -> str | None:
         """What the call in the message of ``agent`` gave, directly after its step; None where it called nothing."""
         return None
@@ -217,6 +226,14 @@ class Delegating(TeamEnv):
         return self.world.session
 
     @property
+    def unscored(self) -> Collection[str]:
+        return self.world.unscored
+
+    @unscored.setter
+    def unscored(self, agents: Collection[str]) -> None:
+        self.world.unscored = agents
+
+    @property
     def opponents(self) -> tuple[str, ...]:  # type: ignore[override]
         return self.world.opponents
 
@@ -249,6 +266,9 @@ class Delegating(TeamEnv):
 
     def tools(self, agent: str) -> ToolOffer | None:
         return self.world.tools(agent)
+
+    def listener(self, agent: str) -> Listener | None:
+        return self.world.listener(agent)
 
     def tool_result(self, agent: str) -> str | None:
         return self.world.tool_result(agent)

@@ -134,7 +134,8 @@ async def play(
     """One episode of ``task``.  ``on_step`` is called at the start and after each step, with the world and the episode
     so far.  Without ``drawings`` a world that only draws itself has no pictures.
     """
-    world = await start_env(env, task)
+    scored = {agent for agent, each in actors.items() if isinstance(each, PolicyActor) and not each.client.unscored}
+    world = await start_env(env, task, actors.keys() - scored)
     result = EpisodeResult(task.task_id, False, 0, world=task.world, role=task.role)
     result.see(world, drawings)
     on_step(world, result)

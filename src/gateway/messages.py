@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from .guard import RefusedError, in_anthropics_form
 from .protocol import (
     ChatMessage,
     ChatReply,
     ChatRequest,
+    Token,
     ToolCall,
     agent_of,
     check_keys,
@@ -105,23 +107,38 @@ def message(reply: ChatReply, request: ChatRequest, id: str, created: int) -> by
     return json.dumps(_message(reply, request, id)).encode()
 
 
-def message_events(reply: ChatReply, request: ChatRequest, id: str, created: int) -> Iterator[bytes]:
-    """The events of a reply that is streamed."""
-    whole = _message(reply, request, id)
-    begun = _message(ChatReply(""), request, id) | {"content": [], "stop_reason": None}
-    yield named_event({"type": "message_start", "message": begun})
-    for place, block in enumerate(whole["content"]):
-        if block["type"] == "text":
-            yield _block("start", place, content_block=block | {"text": ""})
-            yield _block("delta", place, delta={"type": "text_delta", "text": block["text"]})
-        else:
-            yield _block("start", place, content_block=block | {"input": {}})
-            given = json.dumps(block["input"], ensure_ascii=False)
-            yield _block("delta", place, delta={"type": "input_json_delta", "partial_json": given})
-        yield _block("stop", place)
-    delta = {key: whole[key] for key in ("stop_reason", "stop_sequence")}
-    yield named_event({"type": "message_delta", "delta": delta, "usage": whole["usage"]})
-    yield named_event({"type": "message_stop"})
+class MessageStream:
+    """The events of a reply that is streamed: the text in pieces, each call in one."""
+
+    def __init__(self, request: ChatRequest, id: str, created: int) -> None:
+        self._request, self._id, self._opened = request, id, False
+
+    def begin(self) -> Iterator[bytes]:
+        begun = _message(ChatReply(""), self._request, self._id) | {"content": [], "stop_reason": None}
+        yield named_event({"type": "message_start", "message": begun})
+
+    def text(self, piece: str, tokens: Sequence[Token]) -> Iterator[bytes]:
+        if not piece:  # of a reply that is calls alone
+            return
+        if not self._opened:
+            self._opened = True
+            yield _block("start", 0, content_block={"type": "text", "text": ""})
+        yield _block("delta", 0, delta={"type": "text_delta", "text": piece})
+
+    def end(self, reply: ChatReply) -> Iterator[bytes]:
+        whole = _message(reply, self._request, self._id)
+        for place, block in enumerate(whole["content"]):
+            if block["type"] == "tool_use":
+                yield _block("start", place, content_block=block | {"input": {}})
+                given = json.dumps(block["input"], ensure_ascii=False)
+                yield _block("delta", place, delta={"type": "input_json_delta", "partial_json": given})
+            yield _block("stop", place)
+        delta = {key: whole[key] for key in ("stop_reason", "stop_sequence")}
+        yield named_event({"type": "message_delta", "delta": delta, "usage": whole["usage"]})
+        yield named_event({"type": "message_stop"})
+
+    def failed(self, error: RefusedError) -> bytes:
+        return named_event(in_anthropics_form(error))
 
 
 def _block(kind: str, index: int, **keys: Any) -> bytes:

@@ -7,6 +7,7 @@ sampling are the policy's own settings, so that what is learnt from is what was 
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,6 @@ WITHOUT_EFFECT = ("user", "metadata", "store", "service_tier", "prompt_cache_key
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "n": (1,),
     "stop": ([], ""),
-    "logprobs": (False,),
     "top_logprobs": (0,),
     "logit_bias": ({},),
     "frequency_penalty": (0,),
@@ -36,10 +36,12 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
 MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "name"}
 """Keys of a message; its ``name`` is read and has no effect."""
 FUNCTION = {"name", "description", "parameters", "strict"}
-KNOWN = {"model", "messages", "tools", "stream", "stream_options", *SAMPLING, *WITHOUT_EFFECT, *NEUTRAL}
+KNOWN = {"model", "messages", "tools", "stream", "stream_options", "logprobs", *SAMPLING, *WITHOUT_EFFECT, *NEUTRAL}
 ROLES = ("system", "developer", "user", "assistant", "tool")
 
 FinishReason = Literal["stop", "length", "tool_calls"]
+Token = tuple[str, float]
+"""The text of a token, and its log-probability as it is recorded."""
 
 
 def invalid(param: str, message: str) -> RefusedError:
@@ -82,6 +84,8 @@ class ChatRequest:
     stream: bool = False
     usage: bool = True
     """Whether a stream ends with the numbers of tokens."""
+    logprobs: bool = False
+    """Whether the reply has its tokens with their log-probabilities."""
     session: str = ""
     """Of the sub-agent that asks, as a path: ``a/b`` is a child of ``a``."""
 
@@ -89,7 +93,7 @@ class ChatRequest:
     def key(self) -> str:
         """Equal for two requests to which the same may be answered."""
         said = [[each.role, each.content, [call.body for call in each.tool_calls]] for each in self.messages]
-        return json.dumps([self.agent, said, list(self.tools), self.session], sort_keys=True)
+        return json.dumps([self.agent, said, list(self.tools), self.session, self.logprobs], sort_keys=True)
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,8 @@ class ChatReply:
     prompt_tokens: int | None = None
     """None: not known where the reply is made."""
     completion_tokens: int | None = None
+    tokens: tuple[Token, ...] = ()
+    """All that were sampled, those of calls and of the end included; () where nobody asked for them."""
 
     @property
     def usage(self) -> dict[str, int] | None:
@@ -123,6 +129,28 @@ class ChatReply:
         return message | ({"tool_calls": [call.body for call in self.tool_calls]} if self.tool_calls else {})
 
 
+class Draft:
+    """What is written of a reply so far: ``tokens``, and the ``text`` that will be in the reply whatever follows.  For
+    the server's event loop alone.
+    """
+
+    def __init__(self) -> None:
+        self.tokens: list[Token] = []
+        self.text = ""
+        self.changed = asyncio.Event()
+
+    def write(self, position: int, token: Token, text: str) -> None:
+        """Token ``position`` was drawn, after which ``text`` is certain; decoding may begin anew at position 0."""
+        self.tokens[position:] = [token]
+        self.text = text
+        self.changed.set()
+
+    def take(self, other: Draft) -> None:
+        """Go on where ``other`` is."""
+        self.tokens, self.text = other.tokens, other.text
+        self.changed.set()
+
+
 def read_request(keys: Mapping[str, Any]) -> ChatRequest:
     """The request with the ``keys`` of a body.  Raises :class:`RefusedError` naming the key that is wrong."""
     check_keys(keys, KNOWN, NEUTRAL)
@@ -134,7 +162,8 @@ def read_request(keys: Mapping[str, Any]) -> ChatRequest:
         raise invalid("stream_options", "must be an object")
     usage = flag("stream_options.include_usage", options.get("include_usage"))
     read = [(f"messages[{i}].tool_call_id", _message(f"messages[{i}]", each)) for i, each in enumerate(messages)]
-    return ChatRequest(agent_of(keys), in_order(read), tools_of(keys, _tool), flag("stream", keys.get("stream")), usage)
+    told = [flag(name, keys.get(name)) for name in ("stream", "logprobs")]
+    return ChatRequest(agent_of(keys), in_order(read), tools_of(keys, _tool), told[0], usage, told[1])
 
 
 def check_keys(keys: Mapping[str, Any], known: Collection[str], neutral: Mapping[str, Sequence[Any]]) -> None:
@@ -150,6 +179,12 @@ def check_keys(keys: Mapping[str, Any], known: Collection[str], neutral: Mapping
         if (value := keys.get(name)) is not None and value not in values:
             accepted = ", ".join(json.dumps(each) for each in values) or "null"
             raise invalid(name, f"the gateway understands only {accepted} here, got {json.dumps(value)}")
+
+
+def check_scored(request: ChatRequest, unscored: Collection[str]) -> None:
+    """Raise :class:`RefusedError` where log-probabilities of one of the agents ``unscored`` are asked for."""
+    if request.logprobs and request.agent in unscored:
+        raise invalid("logprobs", f"agent '{request.agent}' has none: its policy is remote or scripted")
 
 
 def agent_of(keys: Mapping[str, Any]) -> str:
@@ -276,27 +311,48 @@ def _call(place: str, call: Any) -> ToolCall:
 
 def completion(reply: ChatReply, request: ChatRequest, id: str, created: int) -> bytes:
     """The body of a reply that is sent whole."""
-    choice = {"index": 0, "finish_reason": reply.finish_reason, "logprobs": None, "message": reply.message}
+    logprobs = {"content": logprobs_of(reply.tokens)} if request.logprobs else None
+    choice = {"index": 0, "finish_reason": reply.finish_reason, "logprobs": logprobs, "message": reply.message}
     body = _head("chat.completion", request, id, created) | {"choices": [choice]}
     return json.dumps(body | ({} if reply.usage is None else {"usage": reply.usage})).encode()
 
 
-def completion_events(reply: ChatReply, request: ChatRequest, id: str, created: int) -> Iterator[bytes]:
-    """The events of a reply that is streamed."""
+class ChatStream:
+    """The events of a reply that is streamed: its begin, pieces of text, calls, its end, the tokens where they were
+    asked for.
+    """
 
-    def event(delta: Mapping[str, Any], reason: FinishReason | None = None) -> bytes:
-        return _event(head | {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]})
+    def __init__(self, request: ChatRequest, id: str, created: int) -> None:
+        self._request, self._head = request, _head("chat.completion.chunk", request, id, created)
 
-    head = _head("chat.completion.chunk", request, id, created)
-    yield event({"role": "assistant", "content": ""})
-    if reply.content:
-        yield event({"content": reply.content})
-    if reply.tool_calls:
-        yield event({"tool_calls": [{"index": i, **call.body} for i, call in enumerate(reply.tool_calls)]})
-    yield event({}, reply.finish_reason)
-    if request.usage and reply.usage is not None:
-        yield _event(head | {"choices": [], "usage": reply.usage})
-    yield b"data: [DONE]\n\n"
+    def begin(self) -> Iterator[bytes]:
+        yield self._delta({"role": "assistant", "content": ""})
+
+    def text(self, piece: str, tokens: Sequence[Token]) -> Iterator[bytes]:
+        yield self._delta({"content": piece}, tokens)
+
+    def end(self, reply: ChatReply) -> Iterator[bytes]:
+        if reply.tool_calls:
+            yield self._delta({"tool_calls": [{"index": i, **call.body} for i, call in enumerate(reply.tool_calls)]})
+        yield _event(self._head | {"choices": [{"index": 0, "delta": {}, "finish_reason": reply.finish_reason}]})
+        if self._request.usage and reply.usage is not None:
+            yield _event(self._head | {"choices": [], "usage": reply.usage})
+        yield b"data: [DONE]\n\n"
+
+    def failed(self, error: RefusedError) -> bytes:
+        return _event(error.body)
+
+    def _delta(self, delta: Mapping[str, Any], tokens: Sequence[Token] = ()) -> bytes:
+        logprobs = {"logprobs": {"content": logprobs_of(tokens)}} if self._request.logprobs and tokens else {}
+        return _event(self._head | {"choices": [{"index": 0, "delta": delta, "finish_reason": None, **logprobs}]})
+
+
+def logprobs_of(tokens: Sequence[Token]) -> list[dict[str, Any]]:
+    """``tokens`` in OpenAI's form.  Others than those that were drawn are recorded nowhere."""
+    return [
+        {"token": text, "bytes": list(text.encode()), "logprob": logprob, "top_logprobs": []}
+        for text, logprob in tokens
+    ]
 
 
 def models(names: Sequence[str], created: int) -> bytes:

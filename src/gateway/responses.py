@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import count
 from typing import Any
 
+from .guard import RefusedError
 from .protocol import (
     ROLES,
     SAMPLING,
@@ -17,6 +17,7 @@ from .protocol import (
     ChatMessage,
     ChatReply,
     ChatRequest,
+    Token,
     ToolCall,
     agent_of,
     check_keys,
@@ -24,15 +25,17 @@ from .protocol import (
     function_of,
     in_order,
     invalid,
+    logprobs_of,
     named_event,
     text_of,
     tools_of,
 )
 
+LOGPROBS = "message.output_text.logprobs"
 NEUTRAL: dict[str, tuple[Any, ...]] = {
     "background": (False,),
     "conversation": (),
-    "include": ([],),
+    "include": ([], [LOGPROBS]),
     "max_tool_calls": (),
     "parallel_tool_calls": (True,),
     "prompt": (),
@@ -60,7 +63,8 @@ def read_response_request(keys: Mapping[str, Any]) -> ChatRequest:
         raise invalid("instructions", "must be a text")
     opening = [] if instructions is None else [ChatMessage("system", instructions)]
     messages = [ChatMessage("user", given)] if isinstance(given, str) else _messages(given)
-    return ChatRequest(agent_of(keys), (*opening, *messages), tools_of(keys, _tool), flag("stream", keys.get("stream")))
+    stream, logprobs = flag("stream", keys.get("stream")), bool(keys.get("include"))
+    return ChatRequest(agent_of(keys), (*opening, *messages), tools_of(keys, _tool), stream, logprobs=logprobs)
 
 
 def _messages(items: Any) -> Sequence[ChatMessage]:
@@ -100,39 +104,73 @@ def response(reply: ChatReply, request: ChatRequest, id: str, created: int) -> b
     return json.dumps(_response(reply, request, id, created)).encode()
 
 
-def response_events(reply: ChatReply, request: ChatRequest, id: str, created: int) -> Iterator[bytes]:
-    """The events of a reply that is streamed."""
-    number = count()
+class ResponseStream:
+    """The events of a reply that is streamed: the text in pieces, each call in one."""
 
-    def event(kind: str, **keys: Any) -> bytes:
-        return named_event({"type": f"response.{kind}", **keys, "sequence_number": next(number)})
+    def __init__(self, request: ChatRequest, id: str, created: int) -> None:
+        self._request, self._id, self._created = request, id, created
+        self._opened, self._number = False, 0
 
-    whole = _response(reply, request, id, created)
-    yield event("created", response=whole | {"status": "in_progress", "output": []})
-    for place, item in enumerate(whole["output"]):
-        at = {"output_index": place, "item_id": item["id"]}
-        if item["type"] == "message":
-            (part,), at = item["content"], at | {"content_index": 0}
-            empty = item | {"status": "in_progress", "content": []}
-            yield event("output_item.added", output_index=place, item=empty)
-            yield event("content_part.added", **at, part=part | {"text": ""})
-            yield event("output_text.delta", **at, delta=part["text"], logprobs=[])
-            yield event("output_text.done", **at, text=part["text"], logprobs=[])
-            yield event("content_part.done", **at, part=part)
-        else:
-            empty = item | {"status": "in_progress", "arguments": ""}
-            yield event("output_item.added", output_index=place, item=empty)
-            yield event("function_call_arguments.delta", **at, delta=item["arguments"])
-            yield event("function_call_arguments.done", **at, name=item["name"], arguments=item["arguments"])
-        yield event("output_item.done", output_index=place, item=item)
-    yield event(whole["status"], response=whole)
+    def begin(self) -> Iterator[bytes]:
+        whole = self._whole(ChatReply(""))
+        yield self._event("created", response=whole | {"status": "in_progress", "output": []})
+
+    def text(self, piece: str, tokens: Sequence[Token]) -> Iterator[bytes]:
+        if not piece and not self._opened:  # a reply that is calls alone has no message
+            return
+        if not self._opened:
+            yield from self._open()
+        logprobs = logprobs_of(tokens) if self._request.logprobs else []
+        yield self._event("output_text.delta", **self._at, delta=piece, logprobs=logprobs)
+
+    def end(self, reply: ChatReply) -> Iterator[bytes]:
+        whole = self._whole(reply)
+        for place, item in enumerate(whole["output"]):
+            if item["type"] == "message":
+                if not self._opened:
+                    yield from self._open()
+                (part,) = item["content"]
+                yield self._event("output_text.done", **self._at, text=part["text"], logprobs=part["logprobs"])
+                yield self._event("content_part.done", **self._at, part=part)
+            else:
+                kind, at = "function_call_arguments", {"output_index": place, "item_id": item["id"]}
+                empty = item | {"status": "in_progress", "arguments": ""}
+                yield self._event("output_item.added", output_index=place, item=empty)
+                yield self._event(f"{kind}.delta", **at, delta=item["arguments"])
+                yield self._event(f"{kind}.done", **at, name=item["name"], arguments=item["arguments"])
+            yield self._event("output_item.done", output_index=place, item=item)
+        yield self._event(whole["status"], response=whole)
+
+    def failed(self, error: RefusedError) -> bytes:
+        told = {key: error.body["error"][key] for key in ("code", "message", "param")}
+        return named_event({"type": "error", **told, "sequence_number": self._number})
+
+    def _open(self) -> Iterator[bytes]:
+        self._opened = True
+        (message,) = self._whole(ChatReply(""))["output"]
+        (part,) = message["content"]
+        added = message | {"status": "in_progress", "content": []}
+        yield self._event("output_item.added", output_index=0, item=added)
+        yield self._event("content_part.added", **self._at, part=part)
+
+    @property
+    def _at(self) -> dict[str, Any]:
+        return {"output_index": 0, "item_id": f"msg_{self._id}", "content_index": 0}
+
+    def _whole(self, reply: ChatReply) -> dict[str, Any]:
+        return _response(reply, self._request, self._id, self._created)
+
+    def _event(self, kind: str, **keys: Any) -> bytes:
+        self._number += 1
+        return named_event({"type": f"response.{kind}", **keys, "sequence_number": self._number - 1})
 
 
 def _response(reply: ChatReply, request: ChatRequest, id: str, created: int) -> dict[str, Any]:
     cut = reply.finish_reason == "length"
     output = [_call(call, f"fc_{id}_{i}") for i, call in enumerate(reply.tool_calls)]
     if reply.content or not output:
-        part = {"type": "output_text", "text": reply.content, "annotations": [], "logprobs": []}
+        logprobs = logprobs_of(reply.tokens) if request.logprobs else []
+        part = {"type": "output_text", "text": reply.content, "annotations": [], "logprobs": logprobs}
         status = "incomplete" if cut else "completed"
         message = {"type": "message", "id": f"msg_{id}", "status": status, "role": "assistant", "content": [part]}
         output = [message, *output]

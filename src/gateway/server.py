@@ -15,15 +15,26 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from .guard import App, Guard, GuardSettings, Receive, RefusedError, Send, refuse
-from .messages import message, message_events, read_message_request
-from .protocol import ChatReply, ChatRequest, completion, completion_events, invalid, models, read_request
-from .responses import read_response_request, response, response_events
+from .messages import MessageStream, message, read_message_request
+from .protocol import (
+    ChatReply,
+    ChatRequest,
+    ChatStream,
+    Draft,
+    Token,
+    check_scored,
+    completion,
+    invalid,
+    models,
+    read_request,
+)
+from .responses import ResponseStream, read_response_request, response
 
 log = logging.getLogger(__name__)
 
@@ -38,21 +49,39 @@ GRACE_S = 2
 """How long the end of the server waits for replies that are being sent."""
 
 
+class Stream(Protocol):
+    """Writes the events of a reply that is streamed; :mod:`.protocol` has one."""
+
+    def begin(self) -> Iterator[bytes]: ...
+
+    def text(self, piece: str, tokens: Sequence[Token]) -> Iterator[bytes]:
+        """The next piece of the text, and the tokens drawn since the piece before."""
+        ...
+
+    def end(self, reply: ChatReply) -> Iterator[bytes]:
+        """What follows the text."""
+        ...
+
+    def failed(self, error: RefusedError) -> bytes:
+        """In place of what would follow."""
+        ...
+
+
 @dataclass(frozen=True)
 class Form:
     """A form in which clients ask: how a request is read, and a reply written."""
 
     read: Callable[[Mapping[str, Any]], ChatRequest]
     whole: Callable[[ChatReply, ChatRequest, str, int], bytes]
-    events: Callable[[ChatReply, ChatRequest, str, int], Iterable[bytes]]
+    stream: Callable[[ChatRequest, str, int], Stream]
     prefix: str = ""
     """Of the ids of replies."""
 
 
 FORMS = {
-    "chat/completions": Form(read_request, completion, completion_events, "chatcmpl-"),
-    "responses": Form(read_response_request, response, response_events),
-    "messages": Form(read_message_request, message, message_events),
+    "chat/completions": Form(read_request, completion, ChatStream, "chatcmpl-"),
+    "responses": Form(read_response_request, response, ResponseStream),
+    "messages": Form(read_message_request, message, MessageStream),
 }
 """By the end of the path."""
 
@@ -64,8 +93,9 @@ class Episodes(Protocol):
         """The agents of ``episode``.  Raises :class:`RefusedError` where there is none of this name."""
         ...
 
-    async def answer(self, episode: str | None, request: ChatRequest) -> ChatReply:
-        """The reply; cancelled where who asked is gone.  Raises :class:`RefusedError`."""
+    async def answer(self, episode: str | None, request: ChatRequest, draft: Draft) -> ChatReply:
+        """The reply, of which ``draft`` may have the begin before; cancelled where who asked is gone.  Raises
+        :class:`RefusedError`."""
         ...
 
     def refused(self, episode: str | None, model: Any, code: str) -> None:
@@ -86,7 +116,7 @@ class Gateway:
             return
         if scope["path"] == "/health":
             return await _respond(send, b"{}")
-        (episode, what), model = _place(scope), None
+        (episode, what), model, sending = _place(scope), None, Sending(send)
         try:
             if what == "models" and scope["method"] == "GET":
                 return await _respond(send, models(self._episodes.agents(episode), int(time.time())))
@@ -104,32 +134,91 @@ class Gateway:
                 message = f"there is no agent '{request.agent}'; a model's name is one of {', '.join(known)}"
                 raise RefusedError(HTTPStatus.NOT_FOUND, message, "model_not_found", "model")
             id, now = f"{form.prefix}{next(self._numbers)}", int(time.time())
-            reply = await _unless_gone(self._episodes.answer(episode, request), receive)
+            sending.stream = form.stream(request, id, now) if request.stream else None
+            reply = await _unless_gone(self._episodes.answer(episode, request, sending.draft), sending, receive)
+            if reply is not None and not reply.tokens:  # such as of a stored episode that is replayed
+                check_scored(request, [request.agent])
+            if reply is not None and sending.stream is not None:
+                return await sending.end(reply)
         except RefusedError as error:
             self._episodes.refused(episode, model, error.code)
-            return await refuse(scope, error, receive, send)
+            return await sending.refuse(scope, error, receive)
         except Exception as error:  # ours; who asked is to read it as an error in their form
             log.exception("a request to the gateway failed")
             self._episodes.refused(episode, model, "internal_error")
             message = f"the gateway failed: {type(error).__name__}: {error}"
             failed = RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, message, "internal_error")
-            return await refuse(scope, failed, receive, send)
+            return await sending.refuse(scope, failed, receive)
         if reply is None:
             return self._episodes.refused(episode, model, "disconnected")
-        if request.stream:
-            return await _stream(send, form.events(reply, request, id, now))
         await _respond(send, form.whole(reply, request, id, now))
 
 
-async def _unless_gone(answer: Awaitable[ChatReply], receive: Receive) -> ChatReply | None:
-    """``answer``; None where who asked is gone before."""
-    reply, gone = asyncio.ensure_future(answer), asyncio.ensure_future(_disconnect(receive))
+class Sending:
+    """A reply on its way: streamed by ``stream``, where that is given, as its ``draft`` grows."""
+
+    def __init__(self, send: Send) -> None:
+        self.draft, self.stream = Draft(), cast("Stream | None", None)
+        self._send, self._begun = send, False
+        self._text, self._tokens = "", 0  # what is sent
+
+    async def follow(self, reply: asyncio.Future[ChatReply]) -> None:
+        """Send what is certain of ``reply``, as it comes, until it is there."""
+        while not reply.done():
+            await self.draft.changed.wait()
+            self.draft.changed.clear()
+            text = self.draft.text
+            if self.stream is not None and text != self._text and text.startswith(self._text):
+                await self._pass_on(text, self.draft.tokens)
+
+    async def end(self, reply: ChatReply) -> None:
+        """Send the rest.  Raises :class:`RefusedError` where decoding began anew and went another way."""
+        assert self.stream is not None
+        if not reply.content.startswith(self._text):
+            message = "the engine began anew, and the message is another one than what was sent"
+            raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, message, "stream_changed")
+        if not self._begun or len(reply.content) > len(self._text) or len(reply.tokens) > self._tokens:
+            await self._pass_on(reply.content, reply.tokens)
+        for event in self.stream.end(reply):
+            await self._put(event)
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def refuse(self, scope: Mapping[str, Any], error: RefusedError, receive: Receive) -> None:
+        """Send ``error``, as an event where the stream has begun."""
+        if not self._begun or self.stream is None:
+            return await refuse(scope, error, receive, self._send)
+        await self._put(self.stream.failed(error))
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _pass_on(self, text: str, tokens: Sequence[Token]) -> None:
+        assert self.stream is not None
+        (before, self._text), (first, self._tokens) = (self._text, text), (self._tokens, len(tokens))
+        if not self._begun:
+            self._begun = True
+            await _respond_start(self._send, b"text/event-stream")
+            for event in self.stream.begin():
+                await self._put(event)
+        if (piece := text[len(before) :]) or tokens[first:]:
+            for event in self.stream.text(piece, tokens[first:]):
+                await self._put(event)
+
+    async def _put(self, event: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": event, "more_body": True})
+
+
+async def _unless_gone(answer: Any, sending: Sending, receive: Receive) -> ChatReply | None:
+    """``answer``, whose draft is sent meanwhile; None where who asked is gone before."""
+    reply = asyncio.ensure_future(answer)
+    reply.add_done_callback(lambda _: sending.draft.changed.set())
+    follow, gone = asyncio.ensure_future(sending.follow(reply)), asyncio.ensure_future(_disconnect(receive))
     try:
-        await asyncio.wait((reply, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((follow, gone), return_when=asyncio.FIRST_COMPLETED)  # no event is cut in two
+        if follow.done() and not reply.done():
+            follow.result()  # raises what sending failed with
         return reply.result() if reply.done() else None
     finally:
-        reply.cancel()
-        gone.cancel()
+        for each in (reply, gone, follow):
+            each.cancel()
 
 
 async def _disconnect(receive: Receive) -> None:
@@ -159,17 +248,13 @@ def _header(scope: Mapping[str, Any], name: str) -> str | None:
     return ", ".join(values) if values else None
 
 
+async def _respond_start(send: Send, kind: bytes, *headers: tuple[bytes, bytes]) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", kind), *headers]})
+
+
 async def _respond(send: Send, body: bytes) -> None:
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await _respond_start(send, b"application/json", (b"content-length", str(len(body)).encode()))
     await send({"type": "http.response.body", "body": body})
-
-
-async def _stream(send: Send, events: Iterable[bytes]) -> None:
-    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
-    for event in events:
-        await send({"type": "http.response.body", "body": event, "more_body": True})
-    await send({"type": "http.response.body", "body": b""})
 
 
 class Server:

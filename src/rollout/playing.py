@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -192,10 +192,11 @@ async def play_on(env: TeamEnv, ask: Callable[[TeamEnv, str], Coroutine[Any, Any
         env = step.transition.env
 
 
-async def start_env(world: TeamEnv, task: Task) -> TeamEnv:
+async def start_env(world: TeamEnv, task: Task, unscored: Collection[str] = ()) -> TeamEnv:
     """A fork of ``world`` at the start of ``task``.  Lockstep engines wait for it, as for a step."""
     env = world.fork()
     env.reset(task)
+    env.unscored = unscored
     with noting(lambda: f"begin of {type(env).__name__}"), hold():
         await env.begin()
         check_start(env)

@@ -10,7 +10,7 @@ from functools import cached_property
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ..envs.base import TeamEnv, WorldFailure
+from ..envs.base import Listener, TeamEnv, WorldFailure
 from ..envs.history import without_oldest
 from ..envs.tool_calls import MARKS, ToolOffer
 from ..experience import Completion, Message, MessageText, Request, Sampling, Task
@@ -20,9 +20,10 @@ from .chat_template import is_raw, prefill, template_of, written
 from .engines.base import ContextExceededError, Engine
 from .engines.requests import derive
 from .playing import Answer, Prompt, prompt_of
-from .tokens import TextTokens, exact_prompt
+from .tokens import TextTokens, exact_prompt, spelled, telling
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
 
 
@@ -162,12 +163,13 @@ class PolicyClient:
         The context of a server is not known here.  Where it says that the prompt exceeds it, parts are left out as
         :meth:`prompt` does: a turn at each attempt, then half of the characters of the longest messages.
         """
-        prompt, asked = self.prompt(env, agent, task, said), perf_counter()
+        prompt, asked, listener = self.prompt(env, agent, task, said), perf_counter(), env.listener(agent)
         shorter: Iterator[list[Message]] | None = None
         while True:
             try:
-                completions = await self.generate(prompt.ids, n, seed, key)
-                spoken = [replace(each, text=MessageText.of(each, len(prompt.ids))) for each in completions]
+                completions = await self.generate(prompt.ids, n, seed, key, listener if n == 1 else None)
+                read, spell = len(prompt.ids), listener is not None
+                spoken = [replace(each, text=self.told(each, read, spell)) for each in completions]
                 return Answer.of(prompt, *spoken, seconds=perf_counter() - asked)
             except ContextExceededError:
                 if shorter is None:
@@ -188,10 +190,25 @@ class PolicyClient:
         while limit := limit // 2:
             yield _limited(safe, limit, self._closed)
 
+    def told(self, completion: Completion, prompt_tokens: int, spell: bool) -> MessageText:
+        """The text of ``completion`` as a world is handed it, with its tokens where it is to ``spell`` them."""
+        if not spell or self._speller is None:
+            return MessageText.of(completion, prompt_tokens)
+        return MessageText.of(completion, prompt_tokens, spelled(self._speller, completion, prefill(self.chat)))
+
     @cached_property
     def _tokens(self) -> TextTokens:
         assert not isinstance(self.tokenizer, ChatCodec)
         return TextTokens(self.tokenizer)
+
+    @property
+    def _speller(self) -> Tokenizer | None:
+        return None if self.unscored else self._tokens.speller
+
+    @property
+    def unscored(self) -> bool:
+        """Whether its tokens have no log-probabilities: a server's, which says none."""
+        return isinstance(self.tokenizer, ChatCodec)
 
     def _limit(self, messages: Sequence[Message], tools: ToolOffer | None) -> int:
         """How many characters (of a closed vocabulary: words) of each of ``messages``, but the system's, the context
@@ -337,12 +354,23 @@ class PolicyClient:
         return sorted(names, key=len, reverse=True)
 
     async def generate(
-        self, prompt_ids: tuple[int, ...], n: int, seed: int, key: tuple[int | str, ...]
+        self,
+        prompt_ids: tuple[int, ...],
+        n: int,
+        seed: int,
+        key: tuple[int | str, ...],
+        listener: Listener | None = None,
     ) -> list[Completion]:
         """``n`` completions of one prompt; see :class:`..experience.Request`.  Their texts begin with what ends the
-        prompt for that (:data:`.chat_template.PREFILL`)."""
+        prompt for that (:data:`.chat_template.PREFILL`).  The ``listener`` is told the first, while it is written,
+        where nothing of it may be taken back: not with stop strings."""
         begin = prefill(self.chat)
-        completions = await self.engine.generate(Request(self.policy, prompt_ids, n, self.sampling, seed, key))
+        tell = None
+        if listener is not None and not self.sampling.stop and (speller := self._speller) is not None:
+            tell = telling(speller, listener, begin)
+        completions = await self.engine.generate(
+            Request(self.policy, prompt_ids, n, self.sampling, seed, key, None, tell)
+        )
         return [replace(each, text=begin + each.text) for each in completions] if begin else completions
 
 

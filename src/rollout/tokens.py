@@ -1,21 +1,29 @@
-"""The tokens of a prompt that contains earlier completions: these as they were sampled.
+"""Tokens of a policy: those of a prompt that contains earlier completions, as they were sampled, and the text of each.
 
 A chat template writes the earlier messages of an agent into its next prompt as text.  Tokenised again, a text need not
 give the tokens that were sampled: the policy would read, and learn from, a prompt that it never continued.
-"""
+
+The texts of the tokens of a completion, also of one that is being written, join to its text.  A token that ends within
+a character has none; the one that completes it has the whole."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from ..experience import Completion, Message
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase
+import asyncio
+from contextlib import suppress
+
+from tokenizers import Tokenizer
+from tokenizers.decoders import DecodeStream
 
 MARK = "\ue000{}\ue001"
 """Stands for an earlier completion while the template writes the text around it; of Unicode's private use area."""
@@ -43,6 +51,14 @@ class TextTokens:
 
     def __call__(self, text: str) -> tuple[int, ...]:
         return self._parts(text) if self._apart else self._tokenised(text)
+
+    @cached_property
+    def speller(self) -> Tokenizer | None:
+        """A copy of the tokenizer, which another thread may use meanwhile; None of one that is not Rust's."""
+        from tokenizers import Tokenizer
+
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        return None if backend is None else Tokenizer.from_str(backend.to_str())
 
     def _parts(self, text: str) -> tuple[int, ...]:
         parts = [text] if self._split is None else self._split.split(text)
@@ -150,3 +166,30 @@ def _in_order(texts: Sequence[str], said: Sequence[str]) -> dict[int, int]:
         else:
             j -= 1
     return dict(sorted(pairs.items()))
+
+
+def spelled(tokenizer: Tokenizer, completion: Completion, begin: str) -> tuple[tuple[str, float], ...]:
+    """The tokens of ``completion``, each with its log-probability; the first has the given words ``begin``, too."""
+    stream = DecodeStream(skip_special_tokens=True)
+    texts = [stream.step(tokenizer, token) or "" for token in completion.token_ids]
+    return tuple(zip([begin + texts[0], *texts[1:]], completion.logprobs, strict=True)) if texts else ()
+
+
+def telling(
+    tokenizer: Tokenizer, listener: Callable[[int, str, float], None], begin: str
+) -> Callable[[int, int, float], None]:
+    """For :attr:`..experience.Request.on_token`: tells ``listener``, in this event loop, whose tokenizer it is."""
+    loop, stream = asyncio.get_running_loop(), DecodeStream(skip_special_tokens=True)
+
+    def tell(place: int, token: int, logprob: float) -> None:
+        nonlocal stream
+        if not place:
+            stream = DecodeStream(skip_special_tokens=True)
+        text = stream.step(tokenizer, token) or ""
+        listener(place, text if place else begin + text, logprob)
+
+    def on_token(place: int, token: int, logprob: float) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(tell, place, token, logprob)
+
+    return on_token

@@ -27,13 +27,14 @@ def tasks(split: Split, count: int, seed: int) -> list[Task]:
 
 
 class Programs:
-    """``heard``: by task, its replies."""
+    """``heard``: by task, the pieces of each reply.  ``logprobs``: by task, those of each token of a reply."""
 
     def __init__(self) -> None:
-        self.heard: dict[str, list[str]] = defaultdict(list)
+        self.heard: dict[str, list[list[str]]] = defaultdict(list)
+        self.logprobs: dict[str, list[list[float]]] = defaultdict(list)
 
     async def play(self, task: Task, client_for_agent: ClientForAgent) -> float:
-        client, heard = client_for_agent("ann"), self.heard[task.task_id]
+        client, heard, logprobs = client_for_agent("ann"), self.heard[task.task_id], self.logprobs[task.task_id]
         openai, kind = client.openai(), task.data["kind"]
         if kind == "hangs":
             await openai.chat.completions.create(model="ann", messages=ASKED)
@@ -51,33 +52,40 @@ class Programs:
                 await again.chat.completions.create(model="ann", messages=ASKED)
             return 1.0
         if kind == "responses":
-            said = await _response(openai)
+            said, probable = await _response(openai)
         elif kind == "messages":
-            said = "".join([piece async for piece in _message(client)])
+            said, probable = [piece async for piece in _message(client)], []
         elif kind == "whole":
-            reply = await openai.chat.completions.create(model="ann", messages=ASKED)
-            said = reply.choices[0].message.content or ""
+            reply = await openai.chat.completions.create(model="ann", messages=ASKED, logprobs=True)
+            said = [reply.choices[0].message.content or ""]
+            probable = [each.logprob for each in reply.choices[0].logprobs.content]  # type: ignore[union-attr]
         else:
-            said = await _chat(openai)
+            said, probable = await _chat(openai)
         heard.append(said)
+        logprobs.append(probable)
         return 1.0
 
 
-async def _chat(openai: Any) -> str:
-    said = []
-    async for chunk in await openai.chat.completions.create(model="ann", messages=ASKED, stream=True):
-        said += [choice.delta.content or "" for choice in chunk.choices]
-    return "".join(said)
+async def _chat(openai: Any) -> tuple[list[str], list[float]]:
+    said, logprobs = [], []
+    async for chunk in await openai.chat.completions.create(model="ann", messages=ASKED, stream=True, logprobs=True):
+        for choice in chunk.choices:
+            said.append(choice.delta.content or "")
+            logprobs += [each.logprob for each in (choice.logprobs.content if choice.logprobs else [])]
+    return said, logprobs
 
 
-async def _response(openai: Any) -> str:
-    said = []
-    async for event in await openai.responses.create(model="ann", input=ASKED, stream=True):
+async def _response(openai: Any) -> tuple[list[str], list[float]]:
+    include: Any = ["message.output_text.logprobs"]
+    said, logprobs = [], []
+    async for event in await openai.responses.create(model="ann", input=ASKED, stream=True, include=include):
         if event.type == "response.output_text.delta":
             said.append(event.delta)
+            logprobs += [each.logprob for each in event.logprobs]
         if event.type in ("response.completed", "response.incomplete"):
             assert event.response.output_text == "".join(said)
-    return "".join(said)
+            assert [each.logprob for each in event.response.output[0].content[0].logprobs] == logprobs
+    return said, logprobs
 
 
 async def _message(client: AgentClient) -> AsyncIterator[str]:
@@ -119,7 +127,9 @@ def check(episodes: list[Episode], programs: Programs) -> None:
         if kind == "children":
             assert [node.session for node in episode.nodes] == ["lead", "lead/one", "lead/two"]
             continue
-        assert programs.heard[task] == [completions[-1].text], task
+        ((said,), (logprobs,)) = programs.heard[task], programs.logprobs[task]
+        assert "".join(said) == completions[-1].text, task
+        assert kind == "messages" or tuple(logprobs) == completions[-1].logprobs, task
 
 
 @pytest.mark.agents
@@ -134,3 +144,6 @@ async def test_programs_that_stream_break_off_ask_wrongly_or_hang() -> None:
     assert all("env.limit_s=20" in each.failure.message for each in lost if each.failure is not None)
     assert refusals.pop(("ann", "invalid_value")) == 3 * 8
     assert set(refusals) <= {("ann", "disconnected")}  # the replies that were whole before the connection broke are not
+    for kind in ("chat", "responses", "messages"):
+        heard = [programs.heard[each.task.task_id][0] for each in episodes if each.task.data["kind"] == kind]
+        assert max(len(list(filter(None, pieces))) for pieces in heard) > 1, f"{kind}: in one piece"

@@ -16,12 +16,16 @@ from omegaconf import DictConfig, OmegaConf
 
 from troupe import configs
 from troupe.cli import train
-from troupe.cli.gateway import CALLS, History, gateway
+from troupe.cli.gateway import CALLS, History, TrainedAgents, gateway
 from troupe.envs.workflow.messages import identity
 from troupe.errors import ConfigError, DiskFullError
-from troupe.experience import Completion
-from troupe.gateway.protocol import ChatReply
+from troupe.experience import Completion, Sampling
+from troupe.gateway.guard import RefusedError
+from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest, Draft
 from troupe.models.bases.loading import load_tokenizer
+from troupe.rollout.chat_codec import ChatCodec
+from troupe.rollout.policy_client import PolicyClient
+from troupe.rollout.scripted import ScriptedEngine
 
 KEYS: Any = OmegaConf.to_container(OmegaConf.load(Path(configs.__path__[0]) / "gateway.yaml"))
 WORDS = "colours red blue before none guess none"
@@ -138,13 +142,16 @@ def test_a_stream_says_what_is_recorded(run: Path, tmp_path: Path, capsys: pytes
     with serving(run, tmp_path / "calls.jsonl", capsys) as (url, _, _):
         messages: Any = [{"role": "user", "content": WORDS}]
         session = {"x-troupe-session": "lead/one"}
-        keys: Any = {"model": "sender", "messages": messages, "extra_headers": session}
+        keys: Any = {"model": "sender", "messages": messages, "logprobs": True, "extra_headers": session}
         with openai.OpenAI(base_url=f"{url}/episodes/a/v1", api_key="none", max_retries=0) as client:
             choices = [c for chunk in client.chat.completions.create(stream=True, **keys) for c in chunk.choices]
-            client.chat.completions.create(**keys)
+            whole = client.chat.completions.create(**keys).choices[0]
         streamed, called = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
         assert streamed["session"] == called["session"] == "lead/one"
         assert "".join(choice.delta.content or "" for choice in choices) == streamed["text"]
+        logprobs = [each.logprob for choice in choices if choice.logprobs for each in choice.logprobs.content or []]
+        assert logprobs == streamed["logprobs"]
+        assert [each.logprob for each in whole.logprobs.content] == called["logprobs"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -161,6 +168,15 @@ def test_a_record_that_cannot_be_written_ends_the_server(
         with pytest.raises(DiskFullError, match=r"^disk full: .*writing full"):
             ended.result(timeout=60)
     assert capsys.readouterr().out.splitlines()[-1].endswith(f"({code})")
+
+
+async def test_log_probabilities_of_a_server_are_refused_before_it_is_asked() -> None:
+    engine = ScriptedEngine({}, load_tokenizer("laptop_signalling"))
+    agents = TrainedAgents({"ann": PolicyClient("p", engine, ChatCodec(), 1000, Sampling())}, 0, None)
+    request = ChatRequest("ann", (ChatMessage("user", "?"),), logprobs=True)
+    with pytest.raises(RefusedError, match="agent 'ann' has none") as refused:
+        await agents.answer("a", request, Draft())
+    assert refused.value.body["error"]["param"] == "logprobs" and not engine.requests
 
 
 def test_an_episode_without_end_takes_bounded_memory() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from troupe.gateway.guard import RefusedError
-from troupe.gateway.messages import message, message_events, read_message_request
+from troupe.gateway.messages import MessageStream, message, read_message_request
 from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest, ToolCall, read_request
 
 USER = {"role": "user", "content": "hello"}
@@ -123,10 +123,13 @@ def test_replies() -> None:
     ends = {"stop": "end_turn", "length": "max_tokens"}
     for finish, reason in ends.items():
         assert json.loads(message(ChatReply("I", (), finish), read(), "0", 1))["stop_reason"] == reason  # type: ignore[arg-type]
-    events = [json.loads(each.split(b"data: ")[1]) for each in message_events(reply, read(tools=[TOOL]), "0", 1)]
+    stream = MessageStream(read(tools=[TOOL]), "0", 1)
+    sent = [*stream.begin(), *stream.text("I ", []), *stream.text("call.", []), *stream.end(reply)]
+    events = [json.loads(event.split(b"data: ")[1]) for event in sent]
     assert [(event["type"], event.get("index")) for event in events] == [
         ("message_start", None),
         ("content_block_start", 0),
+        ("content_block_delta", 0),
         ("content_block_delta", 0),
         ("content_block_stop", 0),
         ("content_block_start", 1),
@@ -135,13 +138,15 @@ def test_replies() -> None:
         ("message_delta", None),
         ("message_stop", None),
     ]
-    assert json.loads(events[5]["delta"]["partial_json"]) == {"x": 1}
-    assert events[7]["delta"]["stop_reason"] == "tool_use" and events[7]["usage"]["output_tokens"] == 4
+    assert json.loads(events[6]["delta"]["partial_json"]) == {"x": 1}
+    assert events[8]["delta"]["stop_reason"] == "tool_use" and events[8]["usage"]["output_tokens"] == 4
 
 
 def test_a_streamed_reply_of_calls_alone_has_no_text() -> None:
-    reply = ChatReply("", (ToolCall("call_0_0", "f", '{"x": 1}'),), "tool_calls", 3, 4)
-    events = [json.loads(each.split(b"data: ")[1]) for each in message_events(reply, read(tools=[TOOL]), "0", 1)]
+    reply = ChatReply("", (ToolCall("call_0_0", "f", '{"x": 1}'),), "tool_calls", 3, 4, (("<tool_call>", -0.5),))
+    stream = MessageStream(read(tools=[TOOL]), "0", 1)
+    sent = [*stream.begin(), *stream.text("", reply.tokens), *stream.end(reply)]
+    events = [json.loads(event.split(b"data: ")[1]) for event in sent]
     blocks = [(event["type"], event["index"]) for event in events if "index" in event]
     assert blocks == [("content_block_start", 0), ("content_block_delta", 0), ("content_block_stop", 0)]
     assert [event["content_block"]["type"] for event in events if "content_block" in event] == ["tool_use"]

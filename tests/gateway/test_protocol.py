@@ -11,9 +11,9 @@ from troupe.gateway.protocol import (
     ChatMessage,
     ChatReply,
     ChatRequest,
+    ChatStream,
     ToolCall,
     completion,
-    completion_events,
     read_request,
 )
 
@@ -61,7 +61,7 @@ def test_a_request() -> None:
     assert read(messages=[empty]).messages == (ChatMessage("assistant", "x"),)
     assert read(tools=[TOOL], tool_choice="none").tools == ()
     assert read().key == read(temperature=1).key != read(tools=[TOOL]).key
-    assert read().key != replace(read(), session="a").key
+    assert read().key not in (read(logprobs=True).key, replace(read(), session="a").key)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_request() -> None:
         ({"messages": [USER, {"role": "tool", "content": "3"}]}, r"messages[1].tool_call_id"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"n": 2}, "n"),
-        ({"logprobs": True}, "logprobs"),
+        *(({"logprobs": value}, "logprobs") for value in HOSTILE_FLAGS),
         *(({"top_logprobs": value}, "top_logprobs") for value in (1, 20, -1, "0", [0], 0.5, {"k": 1})),
         *(({"stream": value}, "stream") for value in HOSTILE_FLAGS),
         *(({"stream_options": value}, "stream_options") for value in (1, "include_usage", ["include_usage"])),
@@ -124,12 +124,18 @@ def test_replies() -> None:
     whole = json.loads(completion(reply, read(tools=[TOOL]), "id", 1))
     assert whole["usage"] == {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
     assert whole["choices"][0]["message"] == {"role": "assistant", "content": None, "tool_calls": [call.body]}
-    request = read(stream=True, stream_options={"include_usage": True})
-    events = [*completion_events(replace(reply, content="I"), request, "id", 1)]
+    request = read(stream=True, stream_options={"include_usage": True}, logprobs=True)
+    stream = ChatStream(request, "id", 1)
+    events = [*stream.begin(), *stream.text("I", [("I", -0.5)]), *stream.end(reply)]
     assert events[-1] == b"data: [DONE]\n\n"
     first, text, calls, end, usage = [json.loads(event.removeprefix(b"data: ")) for event in events[:-1]]
     assert first["choices"][0]["delta"]["role"] == "assistant"
     assert text["choices"][0]["delta"] == {"content": "I"}
+    said = {"token": "I", "bytes": [73], "logprob": -0.5, "top_logprobs": []}
+    assert text["choices"][0]["logprobs"] == {"content": [said]}
     assert calls["choices"][0]["delta"]["tool_calls"] == [{"index": 0, **call.body}]
     assert end["choices"][0]["finish_reason"] == "tool_calls" and usage["usage"]["total_tokens"] == 7
+    assert b"logprobs" not in b"".join(ChatStream(read(), "id", 1).text("I", [("I", -0.5)]))
+    whole = json.loads(completion(ChatReply("I", tokens=(("I", -0.5), ("", -1.0))), read(logprobs=True), "id", 1))
+    assert [each["logprob"] for each in whole["choices"][0]["logprobs"]["content"]] == [-0.5, -1.0]
     assert "usage" not in json.loads(completion(ChatReply("hi"), read(), "id", 1))

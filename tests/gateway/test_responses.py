@@ -7,7 +7,7 @@ import pytest
 
 from troupe.gateway.guard import RefusedError
 from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest, ToolCall
-from troupe.gateway.responses import read_response_request, response, response_events
+from troupe.gateway.responses import LOGPROBS, ResponseStream, read_response_request, response
 
 USER = {"role": "user", "content": [{"type": "input_text", "text": "hel"}, {"type": "input_text", "text": "lo"}]}
 CALL = {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"}
@@ -67,7 +67,7 @@ def test_a_request() -> None:
         ({"background": True}, "background"),
         ({"text": {"format": {"type": "json_object"}}}, "text"),
         ({"messages": []}, "messages"),
-        *(({"include": value}, "include") for value in ("x", [""], ["message.output_text.logprobs"], 1, True)),
+        *(({"include": value}, "include") for value in ("x", [""], [LOGPROBS, LOGPROBS], {LOGPROBS: 1}, 1, True)),
         *(({"top_logprobs": value}, "top_logprobs") for value in (1, -1, "0", [0])),
         ({"input": "half of \ud83d"}, "input"),
     ],
@@ -90,7 +90,8 @@ def test_replies() -> None:
     assert whole["status"] == "completed" and whole["model"] == "ann" and whole["usage"]["total_tokens"] == 7
     message, call = whole["output"]
     assert message["content"][0]["text"] == "I call." and (call["call_id"], call["arguments"]) == ("call_0_0", "{}")
-    sent = response_events(reply, read(tools=[TOOL]), "0", 1)
+    stream = ResponseStream(read(tools=[TOOL]), "0", 1)
+    sent = [*stream.begin(), *stream.text("I ", []), *stream.text("call.", []), *stream.end(reply)]
     pairs = [event.decode().split("\n")[:2] for event in sent]
     events = [json.loads(data.removeprefix("data: ")) for _, data in pairs]
     assert [f"event: {event['type']}" for event in events] == [name for name, _ in pairs]
@@ -98,14 +99,19 @@ def test_replies() -> None:
     assert [event["item"] for event in events if event["type"] == "response.output_item.done"] == [message, call]
     assert "".join(event["delta"] for event in events if event["type"] == "response.output_text.delta") == "I call."
     assert events[-1] == {"type": "response.completed", "response": whole, "sequence_number": len(events) - 1}
-    assert len([*response_events(ChatReply(""), read(), "0", 1)]) == 8  # an empty message has its events, too
+    silent = ResponseStream(read(), "0", 1)
+    assert len([*silent.begin(), *silent.end(ChatReply(""))]) == 7  # an empty message has its events, too
+    told = json.loads(response(ChatReply("I", tokens=(("I", -0.5),)), read(include=[LOGPROBS]), "0", 1))
+    assert told["output"][0]["content"][0]["logprobs"][0]["logprob"] == -0.5
     cut = json.loads(response(ChatReply("I", (), "length"), read(), "0", 1))
     assert cut["status"] == "incomplete" and cut["incomplete_details"] == {"reason": "max_output_tokens"}
     assert cut["usage"] is None and cut["output"][0]["status"] == "incomplete"
 
 
 def test_a_streamed_reply_of_calls_alone_has_no_message() -> None:
-    reply = ChatReply("", (ToolCall("call_0_0", "f", "{}"),), "tool_calls", 3, 4)
-    events = [json.loads(event.split(b"data: ")[1]) for event in response_events(reply, read(), "0", 1)]
+    reply = ChatReply("", (ToolCall("call_0_0", "f", "{}"),), "tool_calls", 3, 4, (("<tool_call>", -0.5),))
+    stream = ResponseStream(read(), "0", 1)
+    sent = [*stream.begin(), *stream.text("", reply.tokens), *stream.end(reply)]
+    events = [json.loads(event.split(b"data: ")[1]) for event in sent]
     added = [event["item"]["type"] for event in events if event["type"] == "response.output_item.added"]
     assert added == [item["type"] for item in events[-1]["response"]["output"]] == ["function_call"]

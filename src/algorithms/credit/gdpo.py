@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isclose
+from typing import Literal
 
 from ...experience import Candidate, Episode
 from .at_grpo import AtGrpo
@@ -34,6 +35,8 @@ class Gdpo(AtGrpo):
     alpha: float = 1.0
     local: bool = True
     batch: bool = True
+    baseline: Literal["mean"] = field(init=False, default="mean")
+    normalise: Literal[True] = field(init=False, default=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...errors import whole_characters
 from ...experience import Message, MessageText
-from ...gateway.protocol import ChatMessage, ChatReply, ChatRequest, ToolCall
+from ...gateway.protocol import ChatMessage, ChatReply, ChatRequest, Token, ToolCall
+from ..base import Listener
 from ..tool_calls import ARGUMENTS, CLOSE, OPEN, Tool, ToolFormat, ToolOffer, calls, split_calls
 
 
@@ -36,10 +37,10 @@ def reply(text: str, request: ChatRequest, format: ToolFormat | None, number: in
     """The reply with ``text``, message ``number`` of its episode, and whether it calls functions in a malformed way.
 
     Where the request offers functions, their calls are taken out of the text; a malformed call stays in it.  A
-    :class:`...experience.MessageText` tells whether the message was cut, and what it cost.
+    :class:`...experience.MessageText` tells whether the message was cut, and its tokens.
     """
     told, text = text if isinstance(text, MessageText) else MessageText(text), whole_characters(text)
-    usage = (told.prompt_tokens, told.completion_tokens)
+    usage = (told.prompt_tokens, told.completion_tokens, told.tokens)
     bodies = calls(format, text) if format is not None and request.tools else None
     read = [_read(body, ARGUMENTS[format], f"call_{number}_{i}") for i, body in enumerate(bodies or ())]  # type: ignore[index]
     called = tuple(call for call in read if call is not None)
@@ -47,6 +48,29 @@ def reply(text: str, request: ChatRequest, format: ToolFormat | None, number: in
         return ChatReply(str(text), (), "length" if told.is_cut else "stop", *usage), bodies is not None
     content = split_calls(text)[1].rstrip() if format == "hermes" else ""
     return ChatReply(content, called, "tool_calls", *usage), False
+
+
+def listener(write: Callable[[int, Token, str], None], request: ChatRequest, format: ToolFormat | None) -> Listener:
+    """Tells ``write`` each token of the message, and what of its text is certain to be in the reply."""
+    heard = ""
+
+    def hear(place: int, text: str, logprob: float) -> None:
+        nonlocal heard
+        heard = heard + text if place else text
+        write(place, (text, logprob), _certain(whole_characters(heard), format if request.tools else None))
+
+    return hear
+
+
+def _certain(text: str, format: ToolFormat | None) -> str:
+    """The begin of ``text`` that :func:`reply` leaves as it is, whatever follows, where calls have this ``format``."""
+    if format is None:
+        return text
+    if format == "llama":  # the whole may be a call
+        return ""
+    before, mark, _ = text.partition(OPEN)
+    begun = next((n for n in range(len(OPEN) - 1, 0, -1) if before.endswith(OPEN[:n])), 0) if not mark else 0
+    return before[: len(before) - begun].rstrip()
 
 
 def _read(body: str, key: str, id: str) -> ToolCall | None:

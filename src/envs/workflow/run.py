@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -14,7 +14,7 @@ from typing import Any
 
 from ...experience import Task
 from ...gateway.guard import RefusedError
-from ...gateway.protocol import ChatReply, ChatRequest, read_request
+from ...gateway.protocol import ChatReply, ChatRequest, Draft, Token, check_scored, read_request
 from ..returned import finite
 from .client import AgentClient, WorkflowResult, finite_info
 from .service import Service
@@ -27,6 +27,13 @@ class PendingCall:
     request: ChatRequest
     loop: asyncio.AbstractEventLoop
     future: asyncio.Future[ChatReply]
+    draft: Draft = field(default_factory=Draft)
+    """Of who asked last."""
+
+    def write(self, place: int, token: Token, text: str) -> None:
+        """See :meth:`...gateway.protocol.Draft.write`; from any thread."""
+        with suppress(RuntimeError):  # the server has ended
+            self.loop.call_soon_threadsafe(lambda: self.draft.write(place, token, text))
 
     def settle(self, reply: ChatReply | RefusedError) -> None:
         """Answer; from any thread."""
@@ -78,10 +85,12 @@ class WorkflowRun:
         task: Task,
         agents: tuple[str, ...],
         said: Any,
+        unscored: Collection[str] = (),
     ) -> None:
         """Begin.  Raises :class:`...errors.AbsentError` where the gateway's packages are not here."""
         self.said, self.closed = said, False
         self._service, self._function, self._task, self._agents = service, function, task, agents
+        self._unscored = unscored
         self._lock = threading.RLock()  # the garbage collector may close a run whose lock its thread holds
         self._events: deque[Event] = deque()
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
@@ -167,8 +176,10 @@ class WorkflowRun:
 
     # ---- for the server, in its thread, and for the workflow in its own --------------------------------------------
 
-    async def answer(self, request: ChatRequest) -> ChatReply:
-        """The reply of a policy.  A request that is sent again after its connection broke is not asked again."""
+    async def answer(self, request: ChatRequest, draft: Draft) -> ChatReply:
+        """The reply of a policy, of which ``draft`` has the begin before.  A request that is sent again after its
+        connection broke is not asked again."""
+        check_scored(request, self._unscored)
         loop = asyncio.get_running_loop()
         with self._lock:
             again = (each for each in self._orphans if each.loop is loop and each.request.key == request.key)
@@ -178,6 +189,8 @@ class WorkflowRun:
                 raise RefusedError(HTTPStatus.GONE, "the episode is over", "unknown_episode")
             call = orphan or PendingCall(request, loop, loop.create_future())
             self._pending.add(call)
+        draft.take(call.draft)
+        call.draft = draft
         if orphan is None:
             self._happen(call)
         try:
@@ -195,6 +208,8 @@ class WorkflowRun:
                 self._orphans.append(call)
                 return
             self._events.remove(again)
+        again.draft.take(call.draft)
+        call.draft = again.draft
         call.future.add_done_callback(lambda future: _copy(future, again))
 
     def count(self, agent: str) -> None:
@@ -249,7 +264,7 @@ class WorkflowRun:
     async def _ask(self, keys: Mapping[str, Any]) -> ChatReply:
         """:meth:`answer` without a server in between; what is refused is counted as there."""
         try:
-            return await self.answer(read_request(keys))
+            return await self.answer(read_request(keys), Draft())
         except RefusedError as error:
             self._service.refused(self._id, keys.get("model"), error.code)
             raise

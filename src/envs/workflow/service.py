@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from ...errors import AbsentError
 from ...experience import Split
 from ...gateway.guard import LOCAL, GuardSettings, RefusedError
-from ...gateway.protocol import ChatReply, ChatRequest
+from ...gateway.protocol import ChatReply, ChatRequest, Draft
 from ...gateway.server import Server, guarded
 
 log = logging.getLogger(__name__)
@@ -29,8 +29,8 @@ QUIET = ("httpx", "httpx2")
 class Player(Protocol):
     """A run of a workflow, as the server sees it."""
 
-    async def answer(self, request: ChatRequest) -> ChatReply:
-        """The reply, once the policy has written it."""
+    async def answer(self, request: ChatRequest, draft: Draft) -> ChatReply:
+        """The reply, once the policy has written it; ``draft`` has it meanwhile."""
         ...
 
     def count(self, agent: str) -> None:
@@ -116,8 +116,8 @@ class Service:
         self._run(episode)
         return self._agents
 
-    async def answer(self, episode: str | None, request: ChatRequest) -> ChatReply:
-        return await self._run(episode).answer(request)
+    async def answer(self, episode: str | None, request: ChatRequest, draft: Draft) -> ChatReply:
+        return await self._run(episode).answer(request, draft)
 
     def refused(self, episode: str | None, model: Any, code: str) -> None:
         agent, run = model if model in self._agents else "", self._runs.get(episode or "")

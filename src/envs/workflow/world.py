@@ -13,11 +13,11 @@ from uuid import uuid4
 from ...errors import ConfigError, check_above_zero, check_whole
 from ...experience import Message, Split, Task
 from ...gateway.protocol import ChatReply
-from ..base import StepResult, TeamEnv, WorldFailure
+from ..base import Listener, StepResult, TeamEnv, WorldFailure
 from ..setting_checks import check_actions, check_agent, check_choice
 from ..tool_calls import ToolFormat, ToolOffer
 from .client import WorkflowResult
-from .messages import Identity, identity, offer, prompt, reply, unmatched
+from .messages import Identity, identity, listener, offer, prompt, reply, unmatched
 from .run import Event, PendingCall, Raised, WorkflowRun
 from .service import Service
 
@@ -160,6 +160,13 @@ class WorkflowWorld(TeamEnv):
     def session(self) -> str:  # type: ignore[override]
         return "" if self._call is None else self._call.request.session
 
+    def listener(self, agent: str) -> Listener | None:
+        """To the calls that are streamed or ask for log-probabilities.  Forks share a call, and go on differently."""
+        call = self._call
+        if call is None or call.request.agent != agent or not (call.request.stream or call.request.logprobs):
+            return None
+        return (lambda *_: None) if self.forkable else listener(call.write, call.request, self._format)
+
     async def step(self, actions: Mapping[str, str]) -> StepResult:
         check_actions(self.name, self.next_agents(), actions)
         ((agent, text),), turn = actions.items(), self.turn
@@ -219,7 +226,7 @@ class WorkflowWorld(TeamEnv):
 
     def _start(self) -> WorkflowRun:
         assert self._task is not None
-        return WorkflowRun(self._service, self._workflow, self._task, self.agents, self._said)
+        return WorkflowRun(self._service, self._workflow, self._task, self.agents, self._said, self.unscored)
 
     async def _own_run(self) -> tuple[WorkflowRun, PendingCall]:
         """The run of this episode, and its call that waits; where a fork went on with it, another one that is played

@@ -84,7 +84,7 @@ class TaskRollout:
 
     async def start(self, world: TeamEnv) -> TeamEnv:
         """A fork of ``world`` at the start of the task."""
-        return await start_env(world, self.task)
+        return await start_env(world, self.task, [agent for agent, each in self.clients.items() if each.unscored])
 
     async def sample(self, env: TeamEnv, agent: str, n: int, *place: int | str, after: Said = ()) -> Answer:
         """``n`` completions of ``agent`` in the state of ``env``, which stays as it is; ``after`` is what led there:

@@ -9,11 +9,14 @@ from typing import Any
 import openai
 import pytest
 
+from troupe.envs.history import WithHistory
 from troupe.envs.workflow import ClientForAgent, WorkflowWorld
 from troupe.envs.workflow.service import Service
+from troupe.evaluation.episodes import PolicyActor, play
 from troupe.experience import Completion, Episode, Request, Sampling, Split, Task
 from troupe.gateway.guard import RefusedError
 from troupe.models.bases.loading import load_model, load_tokenizer
+from troupe.rollout.chat_codec import ChatCodec
 from troupe.rollout.engines.base import RequestFailedError
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.playing import gather, start_env
@@ -168,6 +171,38 @@ async def test_a_reply_says_in_training_how_it_ended_and_what_it_cost() -> None:
     assert episode.failure is None
     ends = ["stop", "length", "max_output_tokens"]
     assert told == [(end, len(node.prompt_ids), 4) for end, node in zip(ends, episode.nodes, strict=True)]
+    await env.close()
+
+
+class Server(ScriptedEngine):
+    """Answers without tokens."""
+
+    async def generate(self, request: Request) -> list[Completion]:
+        self.requests.append(request)
+        return [Completion((), (), "ba", "stop", request.policy, 0)]
+
+
+@pytest.mark.parametrize("pure", [True, False])
+async def test_log_probabilities_of_a_servers_policy_are_refused_before_it_is_asked(pure: bool) -> None:
+    """In training, in evaluations and without HTTP; the program goes on."""
+
+    async def asking(task: Task, client_for_agent: ClientForAgent) -> float:
+        client = client_for_agent("ann")
+        for ask in (client.openai().chat.completions.create, client.chat):
+            keys: Any = {"model": "ann"} if ask != client.chat else {}
+            with pytest.raises((openai.BadRequestError, RefusedError), match="agent 'ann' has none: its policy is"):
+                await ask(messages=ASKED, logprobs=True, **keys)
+        await client.chat(ASKED)
+        return 1.0
+
+    env, engine = WithHistory(world(asking, pure=pure)), Server({}, load_tokenizer("laptop_signalling"))
+    client = PolicyClient("p", engine, ChatCodec(), 1000, Sampling())
+    await env.open()
+    ((episode,),) = await ChainSampler(k=1).collect(env, env.tasks("train", 1, 0), {"ann": client, "bob": client}, 0)
+    assert episode.failure is None and len(engine.requests) == len(episode.nodes) == 1
+    assert episode.nodes[0].candidates[0].info["refused_requests"] == 2
+    result = await play(env, TASK, {"ann": PolicyActor(client)}, 0)
+    assert result.success and len(engine.requests) == 2
     await env.close()
 
 

@@ -6,8 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from troupe.envs.workflow.messages import identity, prompt, reply, unmatched
+from troupe.envs.tool_calls import CLOSE, OPEN, ToolFormat
+from troupe.envs.workflow.messages import identity, listener, prompt, reply, unmatched
 from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest, ToolCall, read_request
 
 USER = {"role": "user", "content": "?"}
@@ -69,3 +72,23 @@ def test_messages_that_nobody_said_are_counted() -> None:
     assert unmatched(own, said) == 0
     for other in others:
         assert unmatched([ChatMessage("user", "the answer"), *own, other], said) == 1
+
+
+@pytest.mark.parametrize(("offers", "format"), [(True, "hermes"), (True, "llama"), (False, "hermes")])
+@settings(max_examples=200, deadline=None)
+@given(
+    pieces=st.lists(
+        st.sampled_from([" ", "\n", "a", "<", "<tool", "_call>", OPEN, CLOSE, SAID[8:], "<think>", "</think>", "{"])
+    )
+)
+def test_what_is_streamed_is_the_begin_of_the_reply(offers: bool, format: ToolFormat, pieces: list[str]) -> None:
+    """Whatever follows: of a call that is one, of one that is malformed, and of text that only looks like a call."""
+    told: list[tuple[int, str]] = []
+    asked = request() if offers else replace(request(), tools=())
+    hear = listener(lambda place, token, text: told.append((place, text)), asked, format)
+    for place, piece in enumerate(pieces):
+        hear(place, piece, -0.5)
+    whole, _ = reply("".join(pieces), asked, format, 0)
+    assert [place for place, _ in told] == list(range(len(pieces)))
+    assert all(whole.content.startswith(text) for _, text in told)
+    assert offers or not told or told[-1][1] == whole.content

@@ -21,7 +21,7 @@ from troupe.evaluation.episodes import EpisodeResult, play
 from troupe.evaluation.summary import summarise
 from troupe.experience import Split, Task
 from troupe.gateway.guard import RefusedError
-from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest
+from troupe.gateway.protocol import ChatMessage, ChatReply, ChatRequest, Draft
 from troupe.reports.episodes import session_of
 from troupe.reports.explorer import episode_tree
 from troupe.rollout.playing import Answer, start_env
@@ -458,18 +458,24 @@ async def test_a_request_that_is_sent_again_is_the_same_call(seen_first: bool) -
     service = Service(["ann"])
     run = WorkflowRun(service, lambda task, client_for_agent: release.wait() and 0.0, TASK, ("ann",), ())
     request = ChatRequest("ann", (ChatMessage("user", "?"),))
-    broken = asyncio.create_task(run.answer(request))
+    broken = asyncio.create_task(run.answer(request, Draft()))
     call = await run.next(30)
     assert isinstance(call, PendingCall)
+    call.write(0, ("hel", -0.5), "hel")
+    await asyncio.sleep(0)
     if seen_first:
         broken.cancel()
         await asyncio.wait([broken])
-    again = asyncio.create_task(run.answer(request))
+    draft = Draft()
+    again = asyncio.create_task(run.answer(request, draft))
     await asyncio.sleep(0)
     broken.cancel()
     await asyncio.wait([broken])
+    assert draft.text == "hel"  # what was written before, too
+    call.write(1, ("lo", -0.5), "hello")
     run.reply(call, ChatReply("hello"))
     assert await again == ChatReply("hello")
+    assert draft.text == "hello" and draft.tokens == [("hel", -0.5), ("lo", -0.5)]
     release.set()
     assert await run.next(30) == WorkflowResult(0.0)  # and no second call
     service.stop()

@@ -150,13 +150,14 @@ class RayEngine:
         return completions
 
     async def _serve(self, requests: Sequence[Request]) -> list[Answer]:
+        # The clock of a deadline is this process's.
         answers: list[Answer] = await self.actor.ask("serve", [_sent(request) for request in requests])
         return answers
 
 
 def _sent(request: Request) -> Request:
-    """``request`` without a deadline, whose clock is this process's."""
-    return replace(request, deadline=None)
+    """``request`` without what is of this process: its clock, and who is told tokens."""
+    return replace(request, deadline=None, on_token=None)
 
 
 def stored(ray: Any, weights: Mapping[str, Tensor]) -> StoredWeights:

@@ -294,6 +294,8 @@ class Decoder:
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.versions.append(self.version)
+            if (told := row.job.request.on_token) is not None and not row.index:
+                told(len(row.tokens) - 1, token, logprob)
             if (end := self._end(row)) is not None:
                 row.job.finish(row.index, self._completion(row, *end))
                 complete.append(index)

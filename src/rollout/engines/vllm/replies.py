@@ -46,6 +46,8 @@ class Replies:
         """vLLM's ``SamplingParams``.  A candidate's seed, where it has one, is the request's plus its index."""
         parameters = copy(self._without_seed(request.sampling, request.n))
         parameters.seed = request.seed if self.seeded else None
+        if request.on_token is not None:  # all tokens so far, after each
+            parameters.output_kind = type(parameters.output_kind).CUMULATIVE
         return parameters
 
     def _parameters(self, sampling: Sampling, n: int) -> Any:

@@ -102,7 +102,16 @@ class EngineServer:
         """
         if pending.server is not self:
             await self.submit([pending])
-        output = await self._alive(self._output(pending.queue))
+        output, told = await self._alive(self._output(pending.queue)), 0
+        greedy = pending.request.sampling.temperature == 0  # then the record has 0
+        while (on_token := pending.request.on_token) is not None:
+            first = next(each for each in output.outputs if not each.index)
+            for place, token in enumerate(first.token_ids[told:], told):
+                on_token(place, token, 0.0 if greedy else first.logprobs.logprobs[place])
+            told = len(first.token_ids)
+            if output.finished:
+                break
+            output = await self._alive(self._output(pending.queue))
         version = self.expected.policies[pending.request.policy].version
         return self.replies.completions(pending.request, output, version)
 
@@ -120,7 +129,7 @@ class EngineServer:
 
     async def _output(self, queue: Any) -> Any:
         try:
-            return await queue.get()  # the final output alone
+            return await queue.get()  # the final output alone, unless tokens are told
         except asyncio.CancelledError:
             if self._llm is not None:  # else it has ended, and all requests with it
                 await self._llm.abort(queue.request_id, internal=True)
