@@ -116,7 +116,7 @@ def _range(hint: Any) -> str:
     if get_origin(hint) is Annotated:
         return str(hint.__metadata__[-1])
     if get_origin(hint) is Literal:
-        return " or ".join(words) if len(words := get_args(hint)) < 3 else f"one of {', '.join(words)}"
+        return " or ".join(words) if len(words := [*map(str, get_args(hint))]) < 3 else f"one of {', '.join(words)}"
     if type(None) in get_args(hint):
         return _range(get_args(hint)[0])
     return "true or false" if hint is bool else ""

@@ -23,7 +23,7 @@ from .models.learning.learner import Groups
 from .models.learning.ranks import Ranks
 from .models.pools.checkpoint import CheckpointFolder
 from .models.pools.team import Team
-from .rollout.ahead import Ahead, MaySpeak, held
+from .rollout.ahead import Ahead
 from .rollout.engines.requests import derive
 from .rollout.playing import complete_tasks, failures_of
 from .rollout.samplers.sampler import Closing, Sampler
@@ -66,7 +66,7 @@ class TrainLoop:
         self.resample, self.episodes_per_task = sampler.resample, sampler.k if sampler.topology == "chain" else 1
         self.ahead: Ahead | None = None
         if bound := settings.loop.staleness:
-            self.ahead = Ahead(bound, self._draw, self._play_ahead, team.versions, team.bounds)
+            self.ahead = Ahead(bound, self._draw, self._play_ahead, team.versions)
         self.measured: dict[str, float] = {}  # in this iteration, so far
         self.update_in_progress = False  # True while some policies have learnt from an iteration and others have not
 
@@ -137,7 +137,7 @@ class TrainLoop:
         count = min(ahead.begun, self.budget.next_tasks(self.progress))
         missing = max(0, count - (ahead.begun - ahead.under_way))
         self.display.phase("rollout", missing * self.episodes_per_task)
-        by_task = await ahead.take(count, self.progress.iteration)
+        by_task = await ahead.take(count)
         self.measured["rollout/tasks_ahead"] = ahead.left
         return self._checked(by_task)
 
@@ -146,9 +146,8 @@ class TrainLoop:
         watched = self.held_out.tasks["validation"] if self.diagnostics.keeps_trees(iteration) else []
         return self.diagnostics.extras(iteration, self.world, self.sampler, tasks, watched, self._seed(iteration))
 
-    async def _play_ahead(self, task: Task, batch: int, may_speak: MaySpeak) -> list[Episode]:
-        clients = held(self.team.training, self.team.bounds, may_speak)
-        return (await self.sampler.collect(self.world, [task], clients, self._seed(batch), self._ended))[0]
+    async def _play_ahead(self, task: Task, batch: int) -> list[Episode]:
+        return (await self.sampler.collect(self.world, [task], self.team.training, self._seed(batch), self._ended))[0]
 
     def _seed(self, batch: int) -> int:
         return derive(self.seed, "train", batch)

@@ -276,26 +276,6 @@ def test_new_weights_reach_completions_under_way(gated: Build, monkeypatch: pyte
 
 
 @pytest.mark.slow
-def test_a_policy_of_bound_0_learns_from_its_present_weights_alone(ahead: Build) -> None:
-    """``tool`` speaks first: its messages are sampled ahead; ``plan`` answers once the update has ended."""
-    loop = ahead("+policies.plan.staleness=0")
-    found, update = learnt_from(loop), loop.team.update
-
-    async def slowly(*arguments: Any, **settings: Any) -> Any:
-        """Until all that may be said ahead of the update is said."""
-        while loop.team.engines["tool"]._outstanding:
-            await asyncio.sleep(0)
-        return await update(*arguments, **settings)
-
-    loop.team.update = slowly
-    asyncio.run(asyncio.wait_for(loop.run(), 120))
-    assert all_of(found) == all_of(on_policy(loop))
-    metrics = rows(loop.directory.path)
-    assert [row["train/plan/staleness_max"] for row in metrics] == [0, 0, 0]
-    assert [row["train/tool/staleness_max"] for row in metrics] == [0, 1, 1]
-
-
-@pytest.mark.slow
 def test_a_budget_of_completions_leaves_little_unused(ahead: Build) -> None:
     loop = ahead("loop.iterations=100", "loop.completions=150", "algorithm.sampler.k=4")
     summary = asyncio.run(loop.run())

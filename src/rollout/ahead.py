@@ -3,28 +3,17 @@
 An iteration takes the episodes of so many tasks as soon as these have ended: what goes on is taken by a later one, with
 messages of several versions.  It waits only for tasks that a coming update would make too old, so that no message is
 learnt from more updates of its policy after the one that sampled it than the policy's bound.
-
-A policy with a smaller bound than the run's speaks later: the tasks of a batch are played up to its first message, and
-go on once so few updates are left before the one that they are meant for.  To drop messages that are too old instead
-would leave of long episodes the end alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
-from ..experience import Completion, Episode, Request, Task
-from .engines.base import Engine, Weightless
-from .policy_client import PolicyClient
-
-MaySpeak = Callable[[str], Awaitable[object]]
-"""Waits until a policy may speak in a task."""
+from ..experience import Episode, Task
 
 
 @dataclass(frozen=True)
@@ -38,30 +27,21 @@ class Ticket:
 
 @dataclass(frozen=True, eq=False)
 class Flight:
-    """A task that is played.  ``gates`` are those of policies that speak later than the others; ``versions`` are what
-    the engines had of each policy that learns when it was first allowed to speak, none where it is not yet.
-    """
+    """A task that is played; ``versions`` are what the engines had of each policy that learns when it was begun."""
 
     ticket: Ticket
     task: Task
-    versions: dict[str, int]
-    gates: Mapping[str, asyncio.Event]
+    versions: Mapping[str, int]
     episodes: asyncio.Task[list[Episode]]
-
-    @property
-    def open(self) -> bool:
-        """Whether everybody may speak, so that it can end."""
-        return all(gate.is_set() for gate in self.gates.values())
 
 
 class Ahead:
     """The tasks of a run that are begun and not yet learnt from.
 
-    ``draw(batch, size)`` gives the tasks of a batch, the same each time; ``play(task, batch, may_speak)`` their
-    episodes; ``versions()`` those of the policies that learn, which the engines have too whenever a method is called.
-    ``bounds`` has the policies whose bound is smaller than ``bound``, that of all others.  Batches are numbered from 0,
-    as the iterations that they are meant for.  A task whose twin (of another batch, with the same id) is under way
-    waits for it: no iteration has two groups of one task.
+    ``draw(batch, size)`` gives the tasks of a batch, the same each time; ``play(task, batch)`` their episodes;
+    ``versions()`` those of the policies that learn, which the engines have too whenever a method is called.  Batches
+    are numbered from 0, as the iterations that they are meant for.  A task whose twin (of another batch, with the same
+    id) is under way waits for it: no iteration has two groups of one task.
 
     The state of a checkpoint names the tasks that are not learnt from, whether they have ended or not; a run that goes
     on plays all of them from the start.  To keep those that have ended would prefer short episodes.
@@ -71,14 +51,12 @@ class Ahead:
         self,
         bound: int,
         draw: Callable[[int, int], Sequence[Task]],
-        play: Callable[[Task, int, MaySpeak], Coroutine[Any, Any, list[Episode]]],
+        play: Callable[[Task, int], Coroutine[Any, Any, list[Episode]]],
         versions: Callable[[], Mapping[str, int]],
-        bounds: Mapping[str, int] | None = None,
     ) -> None:
         if bound < 1:
             raise ValueError(f"rollouts ahead of the updates need a bound of at least 1, got {bound}")
-        self.bound, self.next_batch, self.bounds = bound, 0, dict(bounds or {})
-        self._iteration = 0
+        self.bound, self.next_batch = bound, 0
         self._draw, self._play, self._versions = draw, play, versions
         self._waiting: list[tuple[Ticket, Task]] = []
         self._flights: list[Flight] = []
@@ -112,7 +90,7 @@ class Ahead:
         return tasks
 
     def _start(self) -> None:
-        """Start those that wait, but for twins, and let speak who may."""
+        """Start those that wait, but for twins."""
         under_way = {flight.task.task_id for flight in self._flights}
         waiting, self._waiting = self._waiting, []
         for ticket, task in waiting:
@@ -120,35 +98,18 @@ class Ahead:
                 self._waiting.append((ticket, task))
                 continue
             under_way.add(task.task_id)
-            self._flights.append(self._begun(ticket, task))
-        for flight in self._flights:
-            self._open(flight)
+            playing, title = self._play(task, ticket.batch), f"task {task.task_id} of batch {ticket.batch}"
+            episodes = asyncio.get_running_loop().create_task(playing, name=title)
+            self._flights.append(Flight(ticket, task, dict(self._versions()), episodes))
 
-    def _begun(self, ticket: Ticket, task: Task) -> Flight:
-        gates = {policy: asyncio.Event() for policy in self.bounds}
-
-        async def may_speak(policy: str) -> None:
-            if policy in gates:
-                await gates[policy].wait()
-
-        title, playing = f"task {task.task_id} of batch {ticket.batch}", self._play(task, ticket.batch, may_speak)
-        versions = {policy: version for policy, version in self._versions().items() if policy not in gates}
-        return Flight(ticket, task, versions, gates, asyncio.get_running_loop().create_task(playing, name=title))
-
-    def _open(self, flight: Flight) -> None:
-        for policy, gate in flight.gates.items():
-            if not gate.is_set() and flight.ticket.batch <= self._iteration + self.bounds[policy]:
-                flight.versions[policy] = self._versions()[policy]
-                gate.set()
-
-    async def take(self, count: int, iteration: int) -> list[list[Episode]]:
-        """The episodes of ``count`` tasks for ``iteration``, in the order in which these were begun: of all that the
-        next update would make too old, then of those that twins wait for, then of the oldest that have ended.  Fewer
-        where no more can end, as where tasks wait for twins; then, later, more.
+    async def take(self, count: int) -> list[list[Episode]]:
+        """The episodes of ``count`` tasks, in the order in which these were begun: of all that the next update would
+        make too old, then of those that twins wait for, then of the oldest that have ended.  Fewer where no more can
+        end, as where tasks wait for twins; then, later, more.
 
         Raises what a task has raised, also one that is not needed now.  A cancelled call takes nothing.
         """
-        self._iteration, start = iteration, time.perf_counter()
+        start = time.perf_counter()
         self._start()
         while True:
             ended = [flight for flight in self._flights if flight.episodes.done()]
@@ -156,7 +117,7 @@ class Ahead:
                 flight.episodes.result()
             chosen = self._chosen(ended, count)
             going = [flight for flight in self._flights if not flight.episodes.done()]
-            if not any(flight.open for flight in going) or self._may_go(chosen, count):
+            if not going or self._may_go(chosen, count):
                 break
             await asyncio.wait([flight.episodes for flight in going], return_when=asyncio.FIRST_COMPLETED)
         taken = [flight for flight in self._flights if flight in chosen]
@@ -184,13 +145,9 @@ class Ahead:
         return len(chosen) >= min(count, len(self._flights)) and in_time
 
     def _slack(self, flight: Flight) -> int:
-        """How many updates may come before the one that learns from it.  A policy that may not speak yet will be
-        allowed to in time for the iteration that the task is meant for.
-        """
-        now, slacks = self._versions(), [flight.ticket.batch - self._iteration] * (not flight.open)
-        for policy, version in flight.versions.items():
-            slacks.append(self.bounds.get(policy, self.bound) - (now[policy] - version))
-        return min(slacks, default=self.bound)
+        """How many updates may come before the one that learns from it."""
+        now = self._versions()
+        return self.bound - max((now[policy] - version for policy, version in flight.versions.items()), default=0)
 
     def learnt(self) -> None:
         """What was taken is learnt from."""
@@ -228,31 +185,3 @@ class Ahead:
             if key not in batches:
                 batches[key] = self._draw(*key)
             self._waiting.append((ticket, batches[key][ticket.index]))
-
-
-def held(
-    clients: Mapping[str, PolicyClient], policies: Collection[str], may_speak: MaySpeak
-) -> dict[str, PolicyClient]:
-    """``clients``, of which those of ``policies`` wait until they may speak."""
-    return {
-        agent: client.behind(HeldEngine(client.engine, may_speak)) if client.policy in policies else client
-        for agent, client in clients.items()
-    }
-
-
-class HeldEngine(Weightless):
-    """``engine`` for one task, in which a policy generates once it may speak."""
-
-    def __init__(self, engine: Engine, may_speak: MaySpeak) -> None:
-        self.engine, self.may_speak = engine, may_speak
-
-    async def generate(self, request: Request) -> list[Completion]:
-        """See :class:`.engines.base.Engine`."""
-        await self.may_speak(request.policy)
-        return await self.engine.generate(request)
-
-    async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
-        raise TypeError("weights are loaded into the engine itself")
-
-    async def close(self) -> None:
-        """Others use the engine, too."""

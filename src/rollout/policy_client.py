@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from time import perf_counter
@@ -76,21 +75,18 @@ class PolicyClient:
 
     def _prompt(self, env: TeamEnv, agent: str, task: Task, said: Sequence[Completion]) -> Prompt:
         messages, tools, cut = prompt_of(env, agent), env.tools(agent), False
+        limit: int | None = None
         while True:
             try:
-                return self._exact(
-                    Prompt(self.encode(agent, task.task_id, messages, tools), cut), messages, tools, said
-                )
+                prompt = Prompt(self.encode(agent, task.task_id, messages, tools), cut)
+                return self._exact(prompt, messages, tools, said, limit)
             except PromptTooLongError:
-                if _at_start(env, task):
+                if limit is not None or _at_start(env, task):
                     raise
             cut, shorter = True, without_oldest(messages)
             if shorter is None:
                 limit = self._limit(messages, tools)
-                short = _limited(self._safe(messages), limit, self._closed)
-                return self._exact(
-                    Prompt(self.encode(agent, task.task_id, short, tools), cut), short, tools, said, limit
-                )
+                shorter = _limited(self._safe(messages), limit, self._closed)
             messages = shorter
 
     def chat_prompt(
@@ -167,10 +163,8 @@ class PolicyClient:
         The context of a server is not known here.  Where it says that the prompt exceeds it, parts are left out as
         :meth:`prompt` does: a turn at each attempt, then half of the characters of the longest messages.
         """
-        prompt, limit, listener = self.prompt(env, agent, task, said), 0, env.listener(agent)
-        messages: Sequence[Message] = ()  # written again only where the server refuses
-        tools: ToolOffer | None = None
-        asked = perf_counter()
+        prompt, asked, listener = self.prompt(env, agent, task, said), perf_counter(), env.listener(agent)
+        shorter: Iterator[list[Message]] | None = None
         while True:
             try:
                 completions = await self.generate(prompt.ids, n, seed, key, listener if n == 1 else None)
@@ -178,21 +172,23 @@ class PolicyClient:
                 spoken = [replace(each, text=self.told(each, read, spell)) for each in completions]
                 return Answer.of(prompt, *spoken, seconds=perf_counter() - asked)
             except ContextExceededError:
-                if _at_start(env, task):
+                if shorter is None:
+                    if _at_start(env, task):
+                        raise
+                    shorter = self._shorter(prompt_of(env, agent))
+                if (safe := next(shorter, None)) is None:
                     raise
-                if not messages:
-                    messages, tools = prompt_of(env, agent), env.tools(agent)
-                if (shorter := without_oldest(messages)) is not None:
-                    messages = shorter
-                    prompt = Prompt(tuple(self._ids(self._safe(messages), tools)), cut=True)
-                    continue
-                safe = self._safe(messages)
-                limit = (
-                    limit or max((len(each["content"]) for each in safe if each["role"] != "system"), default=0)
-                ) // 2
-                if not limit:
-                    raise
-                prompt = Prompt(tuple(self._ids(_limited(safe, limit, self._closed), tools)), cut=True)
+                prompt = Prompt(tuple(self._ids(safe, env.tools(agent))), cut=True)
+
+    def _shorter(self, messages: Sequence[Message]) -> Iterator[list[Message]]:
+        """``messages``, each time shorter."""
+        while (later := without_oldest(messages)) is not None:
+            messages = later
+            yield self._safe(messages)
+        safe = self._safe(messages)
+        limit = _longest(safe)
+        while limit := limit // 2:
+            yield _limited(safe, limit, self._closed)
 
     def told(self, completion: Completion, prompt_tokens: int, spell: bool) -> MessageText:
         """The text of ``completion`` as a world is handed it, with its tokens where it is to ``spell`` them."""
@@ -209,14 +205,6 @@ class PolicyClient:
     def _speller(self) -> Tokenizer | None:
         return None if self.unscored else self._tokens.speller
 
-    def behind(self, engine: Engine) -> PolicyClient:
-        """This client with another engine, and what it knows of the tokens of texts."""
-        if not self.unscored:
-            assert self._tokens  # made once for all
-        client = copy(self)
-        object.__setattr__(client, "engine", engine)
-        return client
-
     @property
     def unscored(self) -> bool:
         """Whether its tokens have no log-probabilities: a server's, which says none."""
@@ -226,7 +214,7 @@ class PolicyClient:
         """How many characters (of a closed vocabulary: words) of each of ``messages``, but the system's, the context
         has room for."""
         safe = self._safe(messages)
-        fits, exceeds = 0, max((len(each["content"]) for each in safe if each["role"] != "system"), default=0)
+        fits, exceeds = 0, _longest(safe)
         while exceeds - fits > 1:
             limit = (fits + exceeds) // 2
             if self._room(self._ids(_limited(safe, limit, self._closed), tools)) >= 0:
@@ -319,10 +307,8 @@ class PolicyClient:
         """Raise :class:`PromptError` where the chat template does not show ``tools`` as the world reads calls."""
         if isinstance(self.tokenizer, ChatCodec):  # has none
             return
-        template, place = (
-            template_of(self.tokenizer, self.chat, tools.schemas),
-            f"agent '{agent}': env.tools={tools.format}",
-        )
+        template = template_of(self.tokenizer, self.chat, tools.schemas)
+        place = f"agent '{agent}': env.tools={tools.format}"
         if "tools" not in writer(template).names:
             raise PromptError(
                 f"{place}: the chat template of policy '{self.policy}' shows no tools; give env.tools=null"
@@ -397,6 +383,11 @@ def _at_start(env: TeamEnv, task: Task) -> bool:
     start = env.fork()
     start.reset(task)
     return start.state_key() == env.state_key()
+
+
+def _longest(messages: Sequence[Message]) -> int:
+    """The characters of the longest of ``messages``, but the system's."""
+    return max((len(each["content"]) for each in messages if each["role"] != "system"), default=0)
 
 
 def _limited(messages: Sequence[Message], limit: int, by_word: bool) -> list[Message]:

@@ -36,7 +36,6 @@ def check_asynchrony(
     execution: Execution,
 ) -> None:
     """Refuse what cannot go on while policies learn.  Raises :class:`ConfigError` naming the key and the remedy."""
-    _check_bounds(settings, policies, execution)
     for spec in policies.values():
         _check_in_flight(settings, spec)
     if not settings.staleness:
@@ -63,27 +62,6 @@ def check_asynchrony(
         raise ConfigError(
             f"{label} with loop.lockstep=true: in common rounds nobody decodes while a world waits, and how much of an "
             "episode an update sees depends on time, so that a seed cannot fix the run; give loop.lockstep=false"
-        )
-
-
-def bounds(settings: LoopSettings, policies: Mapping[str, PolicySpec]) -> dict[str, int]:
-    """The policies whose bound is smaller than the run's."""
-    own = {name: spec.staleness for name, spec in policies.items() if spec.staleness is not None}
-    return {name: bound for name, bound in own.items() if bound < settings.staleness}
-
-
-def _check_bounds(settings: LoopSettings, policies: Mapping[str, PolicySpec], execution: Execution) -> None:
-    for name, spec in policies.items():
-        if spec.staleness is not None and spec.staleness > settings.staleness:
-            raise ConfigError(
-                f"policies.{name}.staleness={spec.staleness} is above loop.staleness={settings.staleness}, which says "
-                "how far ahead tasks are played; give at most that"
-            )
-    if execution.worlds and (own := bounds(settings, policies)):
-        name, bound = next(iter(own.items()))
-        raise ConfigError(
-            f"policies.{name}.staleness={bound}: a policy with a smaller bound than loop.staleness waits for its turn "
-            "in the run's process, and actors of worlds ask engines themselves; give execution.worlds=0"
         )
 
 

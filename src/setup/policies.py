@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 from ..algorithms.objectives.base import Objective
 from ..cluster.execution import Execution
 from ..envs.base import ScriptedSkill
-from ..errors import ConfigError, check_whole, nearest
+from ..errors import ConfigError, nearest
 from ..evaluation.self_play import PastSettings
 from ..experience import Sampling
 from ..models.bases.base_models import place as base_place
@@ -64,8 +64,6 @@ class PolicySpec:
     """``train`` and ``eval`` of the agents that are sampled otherwise."""
     past: PastSettings | None = None
     """Whose weights it has, where they are those of another policy."""
-    staleness: int | None = None
-    """Updates that its messages may lie behind; None: as many as the run's."""
     prompts: Sequence[tuple[int, ...]] = ()
     """Some of the world's, token ids, on which its engine is tested."""
 
@@ -233,8 +231,6 @@ def _policy(name: str, section: PolicySection, algorithm: AlgorithmSection, obje
     spec = replace(spec, chat=read_chat(key, {"chat": section.chat, "prompts": section.prompts}))
     if not isinstance(section, FullSection):
         return replace(spec, lora=section.lora, past=section.past) if isinstance(section, PastSection) else spec
-    if section.staleness is not None:
-        check_whole(f"{key}.staleness", section.staleness, 0)
     return replace(
         spec,
         train_config=_train_config(
@@ -242,7 +238,6 @@ def _policy(name: str, section: PolicySection, algorithm: AlgorithmSection, obje
         ),
         schedule=Schedule(freeze_until=section.schedule.freeze_until, alternate=section.schedule.alternate),
         lora=section.lora if isinstance(section, LoraSection) else None,
-        staleness=section.staleness,
     )
 
 

@@ -249,14 +249,13 @@ class PastSection(FrozenSection):
 @dataclass(frozen=True, kw_only=True)
 class FullSection(FrozenSection):
     """``tuning=full``: all its weights are trained.  ``devices`` and ``strategy`` (a name) give its pool processes of
-    its own; ``staleness`` is its bound, where that is smaller than the run's.
+    its own.
     """
 
     learns = True
 
     devices: int | Sequence[int] | None = None
     strategy: str | None = None
-    staleness: int | None = None
 
     optimizer: Mapping[str, Any]
     scheduler: Mapping[str, Any]

@@ -243,7 +243,7 @@ def test_it_is_printed_and_nothing_is_written(
         ("algorithm.reward.team=mine", r"algorithm\.reward\.team must be global, own, both, got 'mine'"),
         ("algorithm.sampler.k=1", r"algorithm\.sampler\.k=1"),
         ("policies.tool.base=nowhere/at_all", r"policies\.tool\.base=nowhere/at_all cannot be found"),
-        ("strategy.precision=8-true", r"strategy\.precision=8-true is unknown\. Known: 32-true"),
+        ("strategy.precision=8-true", r"strategy\.precision must be one of 32-true, .* got '8-true'"),
         ("strategy.devices=0", r"strategy\.devices must be auto, a whole number of at least 1, .*, got 0"),
         ("+strategy.zero=1", r"strategy\.zero is an unknown key"),
         ("+env.colour=red", r"env\.colour is an unknown key"),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal, get_args
+from typing import Literal
 
 from ...experience import Candidate, Episode, Node
 from .base import GroupRelative, Share
@@ -15,6 +16,7 @@ MessageValue = Literal["reward", "episode", "outcome"]
 TOPOLOGIES = {"reward": ("tree", "chain", "replay"), "episode": ("chain",), "outcome": ("forest",)}
 
 
+@dataclass(kw_only=True, eq=False)
 class KeyedGroups(GroupRelative):
     """Group-relative advantages over the messages of a task, grouped by some of ``agent`` and ``turn``.
 
@@ -29,19 +31,14 @@ class KeyedGroups(GroupRelative):
 
     one_prompt_per_group = False
 
-    def __init__(
-        self,
-        *,
-        by: Sequence[str],
-        value: MessageValue = "reward",
-        **common: Any,
-    ) -> None:
-        super().__init__(**common)
-        if unknown := [name for name in by if name not in ("agent", "turn")]:
+    by: Sequence[str]
+    value: MessageValue = "reward"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if unknown := [name for name in self.by if name not in ("agent", "turn")]:
             raise ValueError(f"algorithm.credit.by may hold agent and turn, got {', '.join(map(str, unknown))}")
-        if value not in get_args(MessageValue):
-            raise ValueError(f"algorithm.credit.value must be one of {', '.join(TOPOLOGIES)}, got {value}")
-        self.by, self.value, self.topologies = tuple(by), value, TOPOLOGIES[value]
+        self.topologies = TOPOLOGIES[self.value]
 
     def key(self, node: Node) -> Hashable:
         return (node.task_id, *(getattr(node, name) for name in self.by))

@@ -5,10 +5,13 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+from ...errors import NotNegative, check_fields
+from ...errors import Share as Fraction
 from ...experience import Episode, Node, Weighting
 from .base import CreditRule, Share, nodes_by_step, turn_ends, whiten
-from .checks import CreditError, check_weight
+from .checks import CreditError
 from .grpo import episode_return
 
 
@@ -50,6 +53,7 @@ class CriticInput:
     token_ids: tuple[int, ...]
 
 
+@dataclass(kw_only=True, eq=False)
 class ActorCritic(CreditRule):
     """Advantages by :func:`gae` from the values of a critic, message by message (Sutton et al. 2000; GAE: arXiv
     1506.02438).
@@ -61,29 +65,20 @@ class ActorCritic(CreditRule):
     iteration.  One episode per task is enough.
     """
 
-    centralised: bool
+    centralised: ClassVar[bool]
     one_prompt_per_group = False
     topologies = ("chain",)
     min_samples = 1
 
-    def __init__(
-        self,
-        *,
-        gamma: float = 1.0,
-        gae_lambda: float = 0.95,
-        alpha: float = 1.0,
-        normalise: bool = True,
-        std_floor: float = 1e-6,
-        weight: Weighting = "episode",
-    ) -> None:
-        check_weight(weight)
-        for name, value in (("gamma", gamma), ("gae_lambda", gae_lambda)):
-            if not 0 <= value <= 1:
-                raise ValueError(f"algorithm.credit.{name} must be in [0, 1], got {value}")
-        if std_floor < 0:
-            raise ValueError(f"algorithm.credit.std_floor must be >= 0, got {std_floor}")
-        self.gamma, self.gae_lambda, self.alpha = gamma, gae_lambda, alpha
-        self.normalise, self.std_floor, self.weight = normalise, std_floor, weight
+    gamma: Fraction = 1.0
+    gae_lambda: Fraction = 0.95
+    alpha: float = 1.0
+    normalise: bool = True
+    std_floor: NotNegative = 1e-6
+    weight: Weighting = "episode"
+
+    def __post_init__(self) -> None:
+        check_fields(self, "algorithm.credit.")
 
     @abstractmethod
     def inputs(self, episode: Episode) -> list[CriticInput]:

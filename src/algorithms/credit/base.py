@@ -15,8 +15,9 @@ from math import sqrt
 from statistics import fmean, stdev
 from typing import Any, Literal, get_args
 
+from ...errors import NotNegative, check_fields
 from ...experience import Candidate, Episode, Node, Topology, Weighting
-from .checks import check_advantages, check_baseline, check_finite, check_one_prompt, check_weight
+from .checks import check_advantages, check_baseline, check_finite, check_one_prompt
 
 Baseline = Literal["mean", "leave_one_out", "max", "none"]
 
@@ -134,6 +135,7 @@ class CreditRule(ABC):
             raise ValueError(f"{type(self).__name__} has no state, got {', '.join(state)}")
 
 
+@dataclass(kw_only=True, eq=False)
 class GroupRelative(CreditRule):
     """A = (v - b) / (std v + ``std_floor``) over a group's values v; by default b is their mean.
 
@@ -142,18 +144,15 @@ class GroupRelative(CreditRule):
     progress from weighing as much as success against failure.  ``normalise=false`` leaves the division out.
     """
 
-    def __init__(
-        self,
-        *,
-        baseline: Baseline = "mean",
-        normalise: bool = True,
-        std_floor: float = 1e-6,
-        weight: Weighting = "message",
-    ) -> None:
-        check_baseline(baseline, get_args(Baseline), normalise, std_floor)
-        check_weight(weight)
-        self.baseline, self.normalise, self.std_floor, self.weight = baseline, normalise, std_floor, weight
-        if baseline == "none":
+    baseline: Baseline = "mean"
+    normalise: bool = True
+    std_floor: NotNegative = 1e-6
+    weight: Weighting = "message"
+
+    def __post_init__(self) -> None:
+        check_fields(self, "algorithm.credit.")
+        check_baseline(self.baseline, self.normalise)
+        if self.baseline == "none":
             self.min_samples = 1
 
     def advantages(self, values: Sequence[float]) -> list[float]:

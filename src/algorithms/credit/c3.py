@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 from .at_grpo import AtGrpo
 from .base import Baseline
 
 
+@dataclass(kw_only=True, eq=False)
 class C3(AtGrpo):
     """A = v - mean of the others' v: leave-one-out over the K messages that one agent might have sent in one context.
 
@@ -18,11 +19,5 @@ class C3(AtGrpo):
 
     topologies = ("replay",)
 
-    def __init__(
-        self,
-        *,
-        baseline: Baseline = "leave_one_out",
-        normalise: bool = False,
-        **common: Any,
-    ) -> None:
-        super().__init__(baseline=baseline, normalise=normalise, **common)
+    baseline: Baseline = "leave_one_out"
+    normalise: bool = False

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 
+from ...errors import check_fields
 from ...experience import Episode, Node, Weighting
-from .base import GroupRelative, Share
+from .base import CreditRule, Share
 from .checks import CreditError
 
 
-class Counterfactual(GroupRelative):
+@dataclass(kw_only=True, eq=False)
+class Counterfactual(CreditRule):
     """A = v - v without the message: the outcome of the episode, less its outcome where the message is removed and the
     rest is played on under the same policies and seeds.
 
@@ -21,14 +24,21 @@ class Counterfactual(GroupRelative):
 
     one_prompt_per_group = True
     topologies = ("replay",)
+    min_samples = 1
 
-    def __init__(self, *, removal: str | None, weight: Weighting = "message") -> None:
-        super().__init__(baseline="none", normalise=False, weight=weight)
-        if removal is None:
+    removal: str | None
+    weight: Weighting = "message"
+
+    def __post_init__(self) -> None:
+        check_fields(self, "algorithm.credit.")
+        if self.removal is None:
             raise ValueError("algorithm.sampler.removal: Counterfactual needs a text, such as '' for silence, got null")
 
     def key(self, node: Node) -> Hashable:
         return (node.task_id, node.agent, node.turn)
+
+    def advantages(self, values: Sequence[float]) -> list[float]:
+        return list(values)
 
     def shares(self, episode: Episode) -> Iterator[tuple[Hashable, Share]]:
         for node in episode.nodes:

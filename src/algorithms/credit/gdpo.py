@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isclose
+from typing import Literal
 
-from ...experience import Candidate, Episode, Weighting
+from ...experience import Candidate, Episode
 from .at_grpo import AtGrpo
 from .base import Share, whiten
 from .checks import CreditError
@@ -13,6 +15,7 @@ from .checks import CreditError
 COMPONENTS = ("team", "local", "overlong")
 
 
+@dataclass(kw_only=True, eq=False)
 class Gdpo(AtGrpo):
     """A = sum over components c of w_c (r_c - mean r_c) / (std r_c + ``std_floor``), in AT-GRPO's groups; then, with
     ``batch=true``, A <- (A - mean A) / (std A + ``std_floor``) over the policy's candidates in the iteration (equations
@@ -28,25 +31,22 @@ class Gdpo(AtGrpo):
     combinations of rewards may get the same advantage.
     """
 
-    def __init__(
-        self,
-        *,
-        weights: Mapping[str, float],
-        alpha: float = 1.0,
-        local: bool = True,
-        batch: bool = True,
-        std_floor: float = 1e-6,
-        weight: Weighting = "message",
-    ) -> None:
-        super().__init__(std_floor=std_floor, weight=weight)
-        if not {"team", "local"} <= set(weights) <= set(COMPONENTS):
+    weights: Mapping[str, float]
+    alpha: float = 1.0
+    local: bool = True
+    batch: bool = True
+    baseline: Literal["mean"] = field(init=False, default="mean")
+    normalise: Literal[True] = field(init=False, default=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not {"team", "local"} <= set(self.weights) <= set(COMPONENTS):
             raise ValueError(
-                f"algorithm.credit.weights must weigh team and local, got {', '.join(weights) or 'nothing'} (it may "
-                "weigh overlong, too)"
+                f"algorithm.credit.weights must weigh team and local, got {', '.join(self.weights) or 'nothing'} (it "
+                "may weigh overlong, too)"
             )
-        self.alpha, self.local, self.batch = alpha, local, batch
-        mix = {"team": alpha, "local": float(local), "overlong": 1.0}
-        self.weights = {name: weights.get(name, 1.0) * mix[name] for name in COMPONENTS}
+        mix = {"team": self.alpha, "local": float(self.local), "overlong": 1.0}
+        self.weights = {name: self.weights.get(name, 1.0) * mix[name] for name in COMPONENTS}
 
     def shares(self, episode: Episode) -> Iterator[tuple[Hashable, Share]]:
         """Raises :class:`CreditError` for a reward that was mixed otherwise."""

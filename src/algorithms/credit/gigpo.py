@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal
 
+from ...errors import NotNegative
+from ...errors import Share as Fraction
 from ...experience import Episode
 from .base import Share, nodes_by_step, turn_ends
 from .grpo import Grpo, episode_return
@@ -12,6 +15,7 @@ from .grpo import Grpo, episode_return
 Anchor = Literal["view", "prompt"]
 
 
+@dataclass(kw_only=True, eq=False)
 class Gigpo(Grpo):
     """A = A^E + omega * A^S (equation 8).
 
@@ -27,21 +31,10 @@ class Gigpo(Grpo):
     ``normalise=false`` leaves both divisions out (the paper's F_norm = 1).
     """
 
-    def __init__(
-        self,
-        *,
-        omega: float = 1.0,
-        gamma: float = 0.95,
-        alpha: float = 1.0,
-        anchor: Anchor = "view",
-        **common: Any,
-    ) -> None:
-        super().__init__(**common)
-        if omega < 0 or not 0 <= gamma <= 1:
-            raise ValueError(f"algorithm.credit: omega must be >= 0 and gamma in [0, 1], got {omega} and {gamma}")
-        if anchor not in get_args(Anchor):
-            raise ValueError(f"algorithm.credit.anchor must be {' or '.join(get_args(Anchor))}, got {anchor}")
-        self.omega, self.gamma, self.alpha, self.anchor = omega, gamma, alpha, anchor
+    omega: NotNegative = 1.0
+    gamma: Fraction = 0.95
+    alpha: float = 1.0
+    anchor: Anchor = "view"
 
     def shares(self, episode: Episode) -> Iterator[tuple[Hashable, Share]]:
         yield from super().shares(episode)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
 
+from ...errors import Share as Fraction
 from ...experience import Episode, JointAction, Node, Weighting
 from .base import GroupRelative, Share
 from .checks import CreditError
 
 
+@dataclass(kw_only=True, eq=False)
 class Magrpo(GroupRelative):
     """A = R - mean of R over the node's joint actions, the same for all agents; no std (section 4, equations 1 and 2).
 
@@ -30,18 +32,9 @@ class Magrpo(GroupRelative):
     one_prompt_per_group = True
     topologies = ("joint",)
 
-    def __init__(
-        self,
-        *,
-        gamma: float = 1.0,
-        normalise: bool = False,
-        weight: Weighting = "episode",
-        **common: Any,
-    ) -> None:
-        super().__init__(normalise=normalise, weight=weight, **common)
-        if not 0 <= gamma <= 1:
-            raise ValueError(f"algorithm.credit.gamma must be in [0, 1], got {gamma}")
-        self.gamma = gamma
+    gamma: Fraction = 1.0
+    normalise: bool = False
+    weight: Weighting = "episode"
 
     def key(self, node: Node) -> Hashable:
         return (node.task_id, node.agent, node.path)

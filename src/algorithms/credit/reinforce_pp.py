@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate
 
-from ...experience import Candidate, Episode, Weighting
+from ...errors import NotNegative
+from ...experience import Candidate, Episode
 from .base import Baseline, whiten
 from .checks import CreditError
 from .grpo import Grpo
 
 
+@dataclass(kw_only=True, eq=False)
 class ReinforcePP(Grpo):
     """Advantages normalised over the whole iteration, not within a prompt's few samples; each policy's by themselves,
     since the normalisation of one policy must not depend on what another one earns.
@@ -33,23 +36,17 @@ class ReinforcePP(Grpo):
     that sampled it.  The KL penalty of REINFORCE++-baseline is k2 in the objective's loss.
     """
 
-    def __init__(
-        self,
-        *,
-        baseline: Baseline = "none",
-        kl: float = 0.0,
-        std_floor: float = 1e-6,
-        weight: Weighting = "message",
-    ) -> None:
-        super().__init__(baseline=baseline, normalise=False, std_floor=std_floor, weight=weight)
-        if kl < 0:
-            raise ValueError(f"algorithm.credit.kl must be >= 0, got {kl}")
-        if kl and baseline != "none":
+    baseline: Baseline = "none"
+    normalise: bool = field(default=False, init=False)
+    kl: NotNegative = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kl and self.baseline != "none":
             raise ValueError(
-                f"algorithm.credit.kl={kl} is for baseline=none (REINFORCE++), got {baseline}; with a baseline give 0, "
-                "and algorithm.objective.kl_in=loss"
+                f"algorithm.credit.kl={self.kl} is for baseline=none (REINFORCE++), got {self.baseline}; with a "
+                "baseline give 0, and algorithm.objective.kl_in=loss"
             )
-        self.kl = kl
 
     def __call__(self, episodes: Sequence[Episode]) -> None:
         super().__call__(episodes)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import Field
+
+from ...errors import check_fields
 from ...experience import Episode, Node, Task, Weighting
-from .base import GroupRelative, Share
+from .base import CreditRule, Share
 from .grpo import episode_return
 
 
-class RoleBaselines(GroupRelative):
+@dataclass(kw_only=True, eq=False)
+class RoleBaselines(CreditRule):
     """A = R_i - b_i on each message of agent i: R_i is the agent's own return, b_i a running mean of it, per world and
     place in the game (a seat) as published.
 
@@ -26,19 +31,23 @@ class RoleBaselines(GroupRelative):
 
     one_prompt_per_group = False
     topologies = ("chain",)
+    min_samples = 1
 
-    def __init__(
-        self, *, decay: float = 0.95, by_turn: bool = False, alpha: float = 1.0, weight: Weighting = "episode"
-    ) -> None:
-        super().__init__(baseline="none", normalise=False, weight=weight)
-        if not 0 <= decay < 1:
-            raise ValueError(f"algorithm.credit.decay must be in [0, 1), got {decay}")
-        self.decay, self.by_turn, self.alpha = decay, by_turn, alpha
-        self.baselines: dict[str, float] = {}
-        """By role."""
+    decay: Annotated[float, Field(ge=0, lt=1), "in [0, 1)"] = 0.95
+    by_turn: bool = False
+    alpha: float = 1.0
+    weight: Weighting = "episode"
+    baselines: dict[str, float] = field(default_factory=dict, init=False)
+    """By role."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "algorithm.credit.")
 
     def key(self, node: Node) -> Hashable:
         return node.task_id
+
+    def advantages(self, values: Sequence[float]) -> list[float]:
+        return list(values)
 
     def role(self, task: Task, node: Node) -> str:
         """The world, where there are several, the team's place in the game, where that has several, and the agent; and

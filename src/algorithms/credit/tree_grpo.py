@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal
 
 from ...experience import Candidate, Episode, JointAction, Node, Outcome, Weighting
 from .base import GroupRelative, Share
@@ -12,6 +13,7 @@ from .base import GroupRelative, Share
 LeafValue = Literal["success", "team_return"]
 
 
+@dataclass(kw_only=True, eq=False)
 class TreeGrpo(GroupRelative):
     """A = A^tree + A^task: the outcome of an episode, compared with the leaves of its tree (intra-tree) and with those
     of all trees of its task (inter-tree), both as in GRPO.  A message gets the mean of A over the leaves below it.
@@ -25,17 +27,8 @@ class TreeGrpo(GroupRelative):
     one_prompt_per_group = False
     topologies = ("forest",)
 
-    def __init__(
-        self,
-        *,
-        value: LeafValue = "success",
-        weight: Weighting = "episode",
-        **common: Any,
-    ) -> None:
-        super().__init__(weight=weight, **common)
-        if value not in get_args(LeafValue):
-            raise ValueError(f"algorithm.credit.value must be {' or '.join(get_args(LeafValue))}, got {value}")
-        self.value = value
+    value: LeafValue = "success"
+    weight: Weighting = "episode"
 
     def key(self, node: Node) -> Hashable:
         return node.task_id

@@ -26,6 +26,7 @@ from transformers import PreTrainedModel
 
 from ...algorithms.objectives import Objective, ObjectiveOutput
 from ...experience import Sample, TokenBatch
+from ...rollout.engines.local import head_width
 from .ranks import Ranks
 
 TOKEN_SUMS = ("clipped", "approx_kl_nats", "tokens", "behaviour_kl_nats", "reference_kl_nats", "entropy_nats")
@@ -260,11 +261,10 @@ class Operations:
             return None
         others = set(adapters)
         others |= {part.weight for part in (model.get_input_embeddings(), model.get_output_embeddings())}
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
         return cls(
             layers=sum(p.numel() for p in model.parameters() if p.dim() > 1 and p not in others),
             head=config.hidden_size * config.vocab_size,
-            pair=config.num_hidden_layers * config.num_attention_heads * width,
+            pair=config.num_hidden_layers * config.num_attention_heads * head_width(config),
             adapter=sum(weight.numel() for weight in learnt) if adapters else 0,
         )
 

@@ -65,7 +65,7 @@ def fabric_of(settings: StrategySettings) -> L.Fabric:
             strategy=strategy,
             devices=list(devices) if isinstance(devices, tuple) else devices,  # type: ignore[arg-type]
             num_nodes=settings.num_nodes,
-            precision=None if plugin else settings.precision,  # type: ignore[arg-type]  # one of PRECISIONS
+            precision=None if plugin else settings.precision,
             plugins=[plugin] if plugin else None,
         )
     except (RuntimeError, ImportError, TypeError, MisconfigurationException) as error:

@@ -18,15 +18,12 @@ if TYPE_CHECKING:
     from lightning.fabric.strategies.strategy import Strategy
     from torch.distributed.device_mesh import DeviceMesh
 
-PRECISIONS = {"32-true": 4, "64-true": 8, "bf16-mixed": 4, "bf16-true": 2, "16-mixed": 4}
+Precision = Literal["32-true", "64-true", "bf16-mixed", "bf16-true", "16-mixed"]
+PRECISIONS: dict[Precision, int] = {"32-true": 4, "64-true": 8, "bf16-mixed": 4, "bf16-true": 2, "16-mixed": 4}
 """Names of ``strategy.precision``, with the bytes of a stored number.
 
 There is no 16-true: next to a weight of 1 half precision rounds an update below 5e-4 to nothing.
 """
-
-
-MATMULS = ("highest", "high", "medium")
-"""Names of ``strategy.float32_matmul``: torch's, for products in float32 on a GPU's tensor cores."""
 
 
 class StrategyError(ValueError):
@@ -137,18 +134,12 @@ class StrategySettings:
     accelerator: str = "auto"
     devices: int | str | Sequence[int] = "auto"
     num_nodes: Positive = 1
-    precision: str = "32-true"
+    precision: Precision = "32-true"
     strategy: Sharded | str = "auto"
     gradient_checkpointing: bool = False
-    float32_matmul: str = "high"
+    float32_matmul: Literal["highest", "high", "medium"] = "high"
 
     def __post_init__(self) -> None:
-        if self.float32_matmul not in MATMULS:
-            raise StrategyError(
-                f"strategy.float32_matmul={self.float32_matmul} is unknown. Known: {', '.join(MATMULS)}"
-            )
-        if self.precision not in PRECISIONS:
-            raise StrategyError(f"strategy.precision={self.precision} is unknown. Known: {', '.join(PRECISIONS)}")
         if not isinstance(self.devices, str) and isinstance(self.devices, Sequence):
             object.__setattr__(self, "devices", tuple(self.devices))  # to be hashed
         if self.devices != "auto" and not _is_count(self.devices) and not _are_indices(self.devices):

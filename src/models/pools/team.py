@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ...cluster.actors import StoredWeights
 from ...experience import Candidate, Episode, Sample
-from ...rollout.engines.base import Engine, Remembering, Stateful, drain_counters
+from ...rollout.engines.base import Engine, Remembering, Stateful, drain_counters, largest
 from ...rollout.engines.plain_pass import BFLOAT16_ROUNDING, ROUNDING
 from ...rollout.policy_client import PolicyClient
 from ..bases.loading import checkpoint_weights
@@ -32,9 +32,8 @@ class Team:
     """Engines and tokenizers by policy, and each agent's client in training and in evaluation.
 
     ``policies`` are those that learn; ``schedules`` says in which iterations, where it is not all of them.
-    ``critics`` estimate values for the credit rule; none where it needs none.  ``bounds`` are the largest ages of
-    messages, in updates, of policies that have one of their own.  ``coarseness``: of policies that learn in other
-    numbers than float32's, see :attr:`.strategies.StrategySettings.coarseness`.
+    ``critics`` estimate values for the credit rule; none where it needs none.  ``coarseness``: of policies that learn
+    in other numbers than float32's, see :attr:`.strategies.StrategySettings.coarseness`.
     """
 
     policies: Mapping[str, PolicyHandle]
@@ -45,7 +44,6 @@ class Team:
     schedules: Mapping[str, Schedule] = field(default_factory=dict)
     critics: Critics = field(default_factory=Critics)
     ranks: Ranks = field(default_factory=Ranks)
-    bounds: Mapping[str, int] = field(default_factory=dict)
     coarseness: Mapping[str, float] = field(default_factory=dict)
     _rounding: dict[str, float] = field(default_factory=dict, init=False)  # nats: of engine or learner, the larger
 
@@ -117,11 +115,7 @@ class Team:
             if copies and not isinstance(weights, StoredWeights):  # which nobody changes
                 weights = copy.deepcopy(dict(weights))  # tied ones stay so
             loads.append(await self._load(name, weights))
-        wakes = [await engine.wake() for engine in self.distinct_engines()]
-        largest: dict[str, float] = {}
-        for metrics in (*loads, *wakes):
-            largest |= {key: max(value, largest.get(key, value)) for key, value in metrics.items()}
-        return largest
+        return largest([*loads, *[await engine.wake() for engine in self.distinct_engines()]])
 
     async def load_checkpoint(self, folder: Path) -> None:
         """Load the weights of a checkpoint into the engines; the pools keep theirs."""

@@ -1,9 +1,15 @@
-"""The interface of engines, token ids in and token ids out, and their counters: whatever a run reports of them."""
+"""The interface of engines, token ids in and token ids out, and their counters: whatever a run reports of them.
+
+An engine's class may have a static method ``check(policies, model, tokenizer, ranks, **settings)``, which raises
+``ValueError``, naming the key, where ``settings``, all that the constructor would be given, are wrong for the names
+``policies`` on ``model``.  That lies on torch's meta device, and is for Troupe's own engines perhaps an outline.  The
+tokenizer is None where it is not on this machine; ``ranks`` has the policies with adapters.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from torch import Tensor
@@ -11,9 +17,7 @@ from torch import Tensor
 from ...experience import Completion, Request
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from .outline import Outline
+    pass
 
 
 class EngineError(RuntimeError):
@@ -106,24 +110,12 @@ class Remembering(Protocol):
         ...
 
 
-class Checking(Protocol):
-    """An engine's class that can refuse what it will not run before there are any weights."""
-
-    @staticmethod
-    def check(
-        policies: Sequence[str],
-        model: PreTrainedModel | Outline,
-        tokenizer: PreTrainedTokenizerBase | None,
-        ranks: Mapping[str, int],
-        **settings: Any,
-    ) -> None:
-        """Raise ``ValueError``, naming the key, where ``settings``, all that the constructor would be given, are wrong
-        for ``policies`` on ``model``.
-
-        The model lies on torch's meta device; only Troupe's own engines may be given an outline.  The tokenizer is None
-        where it is not on this machine; ``ranks`` has the policies with adapters.
-        """
-        ...
+def largest(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The largest value of each metric."""
+    found: dict[str, float] = {}
+    for each in metrics:
+        found |= {key: max(value, found.get(key, value)) for key, value in each.items()}
+    return found
 
 
 def drain_counters(engines: Iterable[Engine]) -> dict[str, float]:

@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ...experience import Completion, Request
-from .base import Engine, EngineClosedError, Remembering, drain_counters
+from .base import Engine, EngineClosedError, Remembering, drain_counters, largest
 from .lockstep import inside_hold, rounds
 from .lora import Adapted
 from .requests import in_time, order
@@ -84,7 +84,7 @@ class Replicas:
     async def load(self, policy: str, weights: Mapping[str, Tensor], version: int) -> Mapping[str, float]:
         """See :class:`.base.Engine`.  Every engine has finished, also where one fails; a metric is its largest."""
         self._places.clear()  # as the engines' caches are
-        return _largest(await _all(engine.load(policy, weights, version) for engine in self.engines))
+        return largest(await _all(engine.load(policy, weights, version) for engine in self.engines))
 
     async def forget(self) -> None:
         """See :class:`.base.Remembering`: which engine is asked depends on no request of before, either."""
@@ -97,7 +97,7 @@ class Replicas:
 
     async def wake(self) -> Mapping[str, float]:
         """See :class:`.base.Engine`.  A metric is the largest of the engines'."""
-        return _largest(await _all(engine.wake() for engine in self.engines))
+        return largest(await _all(engine.wake() for engine in self.engines))
 
     async def close(self) -> None:
         """Close every engine, whatever fails.  May be called twice, as theirs."""
@@ -118,13 +118,6 @@ async def _all(calls: Iterable[Awaitable[T]]) -> list[T]:
         if isinstance(result, BaseException):
             raise result
     return cast(list[T], results)
-
-
-def _largest(metrics: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    largest: dict[str, float] = {}
-    for each in metrics:
-        largest |= {key: max(value, largest.get(key, value)) for key, value in each.items()}
-    return largest
 
 
 def shells(models: Mapping[str, PreTrainedModel | Adapted]) -> dict[str, PreTrainedModel | Adapted]:

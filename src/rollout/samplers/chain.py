@@ -12,6 +12,9 @@ from ..policy_client import PolicyClient
 from .sampler import MixingSampler, OnEpisode
 from .task_rollout import TaskRollout, continued, extend
 
+Opening = tuple[TeamEnv, dict[str, Answer]]
+"""The start of a task, and the first messages of all samples."""
+
 
 class ChainSampler(MixingSampler):
     """``k`` episodes of every task, each sampled from start to end independently; agents may act at the same time.
@@ -45,40 +48,32 @@ class ChainSampler(MixingSampler):
         return await gather(*(self._play(world, rollout, on_episode) for rollout in rollouts))
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout, on_episode: OnEpisode) -> list[Episode]:
-        if not world.forkable:  # each sample has a start of its own
-            return await gather(*(self._alone(world, rollout, on_episode, sample) for sample in range(self.k)))
-        opening = await or_failure(self._open(world, rollout), rollout.task)
+        opening = await or_failure(self._open(world, rollout), rollout.task) if world.forkable else None
 
         async def one(sample: int) -> Episode:
             if isinstance(opening, Failure):  # what all samples have in common
                 episode = Episode(rollout.task, [], [], sample=sample, failure=opening)
             else:
-                env, messages = opening
-                chain = self._chain(rollout, env, messages[sample], sample)
+                chain = self._from_start(world, rollout, opening, sample)
                 episode = await or_lost_episode(chain, rollout.task, sample)
             on_episode(episode)
             return episode
 
         return await gather(*map(one, range(self.k)))
 
-    async def _alone(self, world: TeamEnv, rollout: TaskRollout, on_episode: OnEpisode, sample: int) -> Episode:
-        async def chain() -> Episode:
+    async def _from_start(self, world: TeamEnv, rollout: TaskRollout, opening: Opening | None, sample: int) -> Episode:
+        """An episode of its own.  No function in a function: the frame of one that failed would keep the world."""
+        if opening is None:  # each sample has a start of its own
             env = await rollout.start(world)
-            place = () if self.k == 1 else (0, sample)
-            return await self._chain(rollout, env, await rollout.sample_all(env, 1, *place), sample)
+            answers = await rollout.sample_all(env, 1, *(() if self.k == 1 else (0, sample)))
+        else:
+            env, firsts = opening
+            answers = {agent: Answer.of(each.prompt, each.completions[sample]) for agent, each in firsts.items()}
+        return await self._chain(rollout, env, answers, sample)
 
-        episode = await or_lost_episode(chain(), rollout.task, sample)
-        on_episode(episode)
-        return episode
-
-    async def _open(self, world: TeamEnv, rollout: TaskRollout) -> tuple[TeamEnv, list[dict[str, Answer]]]:
-        """The start of the task, and the first messages of each sample."""
+    async def _open(self, world: TeamEnv, rollout: TaskRollout) -> Opening:
         env = await rollout.start(world)
-        answers = await rollout.sample_all(env, self.k)
-        return env, [
-            {agent: Answer.of(answer.prompt, answer.completions[c]) for agent, answer in answers.items()}
-            for c in range(self.k)
-        ]
+        return env, await rollout.sample_all(env, self.k)
 
     async def _chain(self, rollout: TaskRollout, env: TeamEnv, answers: Mapping[str, Answer], sample: int) -> Episode:
         """An episode from the state of ``env``, which stays as it is; ``answers`` are its first messages."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from statistics import fmean
-from typing import Any, ClassVar
+from typing import Any
 
 from ...envs.base import StepResult, TeamEnv
 from ...experience import Completion, Episode, Node, Topology
@@ -61,8 +61,6 @@ class ReplaySampler(MixingSampler, EpisodeSampler):
     """
 
     topology: Topology = "replay"
-    at_once: ClassVar[bool] = False
-    """Whether continuations begin with their message, not after the main episode: sooner, in other batches."""
 
     def __init__(
         self,
@@ -92,13 +90,9 @@ class ReplaySampler(MixingSampler, EpisodeSampler):
         return count
 
     async def _play(self, world: TeamEnv, rollout: TaskRollout) -> Episode:
-        steps = rollout.play_on(await rollout.start(world), self.k, 0)
-        if self.at_once:
-            played = await self._as_they_come(rollout, steps, ())
-        else:
-            main = [step async for step in steps]
-            said = accumulate((said_with(step.said, 0) for step in main), initial=())
-            played = await gather(*map(partial(self._with_ends, rollout), main, said))
+        main = [step async for step in rollout.play_on(await rollout.start(world), self.k, 0)]
+        said = accumulate((said_with(step.said, 0) for step in main), initial=())
+        played = await gather(*map(partial(self._with_ends, rollout), main, said))
         rewards = [step.transition.team_return for step, _ in played]
         episode = Episode(rollout.task, [], [], env_steps=len(played))
         for index, (step, ends) in enumerate(played):
@@ -112,18 +106,6 @@ class ReplaySampler(MixingSampler, EpisodeSampler):
             is_last = index + 1 == len(played)
             extend(episode, nodes, 0, step.transition.outcome(sum(rewards)) if is_last else None)
         return episode
-
-    async def _as_they_come(self, rollout: TaskRollout, steps: AsyncIterator[Step], after: Said) -> list[Played]:
-        """The ``steps`` of the main episode, ``after`` which was said, with the continuations of each begun at once."""
-        if (step := await anext(steps, None)) is None:
-            return []
-
-        async def own() -> list[Played]:
-            return [await self._with_ends(rollout, step, after)]
-
-        later = self._as_they_come(rollout, steps, (*after, *said_with(step.said, 0)))
-        first, others = await gather(own(), later)
-        return first + others
 
     async def _with_ends(self, rollout: TaskRollout, step: Step, after: Said) -> Played:
         ends = await gather(*(self._ends(rollout, step, after, agent) for agent in step.said))

@@ -36,7 +36,7 @@ def test_unknown_fields_are_refused() -> None:
 
 
 def test_the_value_and_the_sampler_belong_together() -> None:
-    with pytest.raises(ValueError, match=r"algorithm\.credit\.value must be one of reward, episode, outcome, got luck"):
+    with pytest.raises(ValueError, match=r"credit\.value must be one of reward, episode, outcome, got 'luck'"):
         KeyedGroups(by=[], value="luck")  # type: ignore[arg-type]
     for value, topology in (("episode", "tree"), ("outcome", "chain"), ("reward", "forest")):
         with pytest.raises(ValueError, match="judges episodes of a"):

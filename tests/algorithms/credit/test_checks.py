@@ -40,7 +40,10 @@ def test_a_return_that_is_not_finite_names_the_episode(chain: Callable[..., Epis
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"baseline": "median"}, r"algorithm\.credit\.baseline=median is unknown.*leave_one_out"),
+        (
+            {"baseline": "median"},
+            r"algorithm\.credit\.baseline must be one of .*leave_one_out.* got 'median'",
+        ),
         ({"baseline": "none"}, r"algorithm\.credit\.normalise=true with baseline=none"),
         ({"normalise": "batch"}, r"algorithm\.credit\.normalise must be true or false, got 'batch'"),
     ],
@@ -51,5 +54,5 @@ def test_settings_without_sense_are_named(settings: dict[str, str], message: str
 
 
 def test_an_unknown_weight_is_named() -> None:
-    with pytest.raises(ValueError, match=r"algorithm\.credit\.weight must be message or episode, got turn"):
+    with pytest.raises(ValueError, match=r"algorithm\.credit\.weight must be message or episode, got 'turn'"):
         Grpo(weight="turn")  # type: ignore[arg-type]

@@ -110,5 +110,5 @@ def test_a_penalty_that_cannot_be_computed_is_refused(chain: Chain) -> None:
         ReinforcePP(kl=0.1)([chain(1, ["solo"]), chain(0, ["solo"], task="u")])
     with pytest.raises(ValueError, match=r"algorithm\.credit\.kl=0\.1 is for baseline=none"):
         ReinforcePP(kl=0.1, baseline="mean")
-    with pytest.raises(ValueError, match=r"algorithm\.credit\.kl must be >= 0"):
+    with pytest.raises(ValueError, match=r"algorithm\.credit\.kl must be at least 0"):
         ReinforcePP(kl=-0.1)

@@ -71,7 +71,7 @@ def test_tasks_are_judged_apart(advantages: Advantages) -> None:
 
 
 def test_an_unknown_value_is_named() -> None:
-    with pytest.raises(ValueError, match=r"algorithm\.credit\.value must be success or team_return, got reward"):
+    with pytest.raises(ValueError, match=r"algorithm\.credit\.value must be success or team_return, got 'reward'"):
         TreeGrpo(value="reward")  # type: ignore[arg-type]
 
 

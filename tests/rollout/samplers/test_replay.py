@@ -161,24 +161,3 @@ def test_the_rule_and_the_sampler_belong_together() -> None:
     C3().check(4, ReplaySampler.topology)
     with pytest.raises(ValueError, match="C3 judges episodes of a replay sampler"):
         C3().check(4, "tree")
-
-
-async def test_continuations_at_once_change_no_episode(play: Play) -> None:
-    """They begin before the main episode ends, with the same seeds."""
-
-    class AtOnce(ReplaySampler):
-        at_once = True
-
-    def script(prompt: str, row: int, seed: int) -> str:
-        rng = Random(f"{prompt}/{seed}/{row}")
-        return " ".join(rng.choice("UDLR") for _ in range(rng.randint(0, 6)))
-
-    world = Sokoban(horizon=3)
-    tasks = world.tasks("train", 4, 0)
-    plain, engine = await play(script, world, ReplaySampler(k=3, continuations=2, removal=""), tasks)
-    at_once, sooner = await play(script, world, AtOnce(k=3, continuations=2, removal=""), tasks)
-    assert at_once == plain
-    ends, of_main = [], [request.n == 3 for request in engine.requests]
-    for requests in (engine.requests, sooner.requests):
-        ends.append(max(index for index, request in enumerate(requests) if request.n == 3))
-    assert ends[0] + 1 == sum(of_main) < ends[1] + 1 < len(sooner.requests) == len(engine.requests)

@@ -25,7 +25,7 @@ from ..lockstep import rounds
 from ..lora import Adapted, Adapter
 from ..outline import Outline
 from ..requests import in_time, label, order
-from .checks import GIB, check_settings
+from .checks import GIB, TorchSettings
 
 if TYPE_CHECKING:  # and within functions, since a plan only checks settings, and transformers' models take seconds
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -70,7 +70,7 @@ class TorchEngine(LocalEngine):
     A greedy completion has log-probabilities 0: the distribution actually sampled from is a point mass.
 
     Raises :class:`..base.UnsupportedModelError` for a model that it cannot run exactly, and ``ValueError`` for settings
-    that :func:`.checks.check_settings` refuses.
+    that :class:`.checks.TorchSettings` refuses.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class TorchEngine(LocalEngine):
     ) -> None:
         if not models:
             raise ValueError("a torch engine needs at least one policy")
-        check_settings(max_batch_rows, lockstep, dtype, in_flight, prefix_cache_gib, max_cache_gib)
+        TorchSettings(max_batch_rows, lockstep, dtype, in_flight, prefix_cache_gib, max_cache_gib)  # type: ignore[arg-type]  # checks them
         super().__init__(models, lockstep)
         self.max_batch_rows, self.in_flight = max_batch_rows, in_flight
         self._cache_bytes = math.inf if max_cache_gib is None else max_cache_gib * GIB
@@ -116,8 +116,8 @@ class TorchEngine(LocalEngine):
         prompts: Sequence[Sequence[int]] = (),
         **settings: Any,
     ) -> None:
-        """See :class:`..base.Checking`.  Raises as the constructor does."""
-        check_settings(**settings)
+        """Raise as the constructor does, before there are any weights; see :mod:`..base`."""
+        TorchSettings(**settings)
         if not isinstance(model, Outline):  # of those it runs every kind
             from .support import check_architecture
 

@@ -89,7 +89,7 @@ class VllmEngine(LocalEngine):
         prompts: Sequence[Sequence[int]] = (),
         **settings: Any,
     ) -> None:
-        """See :class:`..base.Checking`.  Raises as the constructor does, for a version that is not here last."""
+        """Raise as the constructor does, for a version that is not here last; see :mod:`..base`."""
         checked = VllmSettings(**settings)
         checked.check(policies, model.config, max(ranks.values(), default=0))
         check_version(checked.tensor_parallel)

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -19,12 +19,6 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-CHOICES = {
-    "dtype": tuple(DTYPES),
-    "lora": ("adapter", "merged"),
-    "transfer": ("auto", "shared_memory", "ipc", "nccl"),
-    "sleep": (0, 1, 2),
-}
 RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """How wide vLLM's buffers for adapters can be."""
 VOCABULARY_UNIT = 64
@@ -41,26 +35,23 @@ WORTH_COMPILING = 10
 class VllmSettings:
     """How an engine runs; ``configs/engine/vllm.yaml`` says what each key is.  Raises ``ValueError`` naming the key."""
 
-    dtype: str = "float32"
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     kv_cache_gib: float = 0.5
     block_size: Positive = 32
     max_batch_rows: Positive = 256
     threads: Positive = 1
     stall_s: AboveZero = 300.0
     restarts: Natural = 3
-    lora: str = "adapter"
+    lora: Literal["adapter", "merged"] = "adapter"
     device: str = "auto"
-    transfer: str = "auto"
-    sleep: int = 0
+    transfer: Literal["auto", "shared_memory", "ipc", "nccl"] = "auto"
+    sleep: Literal[0, 1, 2] = 0
     eager: bool | str = "auto"
     iterations: Natural = 0
     tensor_parallel: Positive = 1
     data_parallel: Positive = 1
 
     def __post_init__(self) -> None:
-        for name, choices in CHOICES.items():
-            if (value := getattr(self, name)) not in choices:
-                raise ValueError(f"engine.{name} must be one of {', '.join(map(str, choices))}, got {value!r}")
         check_above_zero("engine.kv_cache_gib", self.kv_cache_gib, sys.float_info.max)
         check_fields(self, "engine.")
         if not isinstance(self.eager, bool) and self.eager != "auto":

@@ -110,7 +110,7 @@ async def test_a_prompt_larger_than_the_cache_decodes_alone(tokenizer):
 
 @pytest.mark.parametrize("gib", [0, -1, float("nan"), "1", True])
 def test_a_cache_that_holds_nothing_is_refused(gib, tokenizer):
-    with pytest.raises(ValueError, match=r"engine\.max_cache_gib must be above 0, or null"):
+    with pytest.raises(ValueError, match=r"engine\.max_cache_gib must be above 0, got"):
         TorchEngine({"p": build()}, tokenizer, max_cache_gib=gib)
 
 
@@ -357,5 +357,5 @@ async def test_close_right_after_a_request(tokenizer):
 def test_an_engine_needs_policies_and_rows(tokenizer):
     with pytest.raises(ValueError, match="at least one policy"):
         TorchEngine({}, tokenizer)
-    with pytest.raises(ValueError, match="max_batch_rows must be at least 1"):
+    with pytest.raises(ValueError, match="max_batch_rows must be a whole number of at least 1"):
         TorchEngine({"p": build()}, tokenizer, max_batch_rows=0)

@@ -133,7 +133,7 @@ async def test_a_dtype_of_its_own_leaves_the_model_alone(tokenizer, caplog):
     other = build(seed=1)
     await engine.load("p", other.state_dict(), 1)
     assert worst(other, requests, await all_of(engine, requests)) < 0.5
-    with pytest.raises(ValueError, match=r"engine\.dtype=int8"):
+    with pytest.raises(ValueError, match=r"engine\.dtype must be float32 or bfloat16, got 'int8'"):
         TorchEngine({"p": model}, tokenizer, dtype="int8")
 
 
