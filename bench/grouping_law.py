@@ -175,7 +175,8 @@ def main() -> None:
 # What grouping by agent and turn is worth, exactly
 
 **In a game that is enumerated the law gives the order and the direction, not the size; the gain of
-a [trained team](#a-trained-team-by-sampled-gradients) is smaller than it says.** In the game, where two roles' rewards are
+a [trained team](#a-trained-team-by-sampled-gradients) is smaller than it says.**
+In the game, where two roles' rewards are
 on one scale, groups of one agent and turn gain nothing over one group per task. With an offset of {OFFSETS[-1]:g}
 standard deviations (eta {eta:.2f}) the gradient's signal-to-noise ratio is {gain:.1f} times as high; 1 / (1 - eta) says
 {law:.1f}. The threshold, fixed before the first run, was that both differ by no more than a factor of {TOLERANCE:g};

@@ -71,7 +71,8 @@ strategies at each fifth iteration, as a pool plays them; *last*: the strategy o
 claimed: it goes round the equilibrium. *pool*: half of the iterations against the newest weights, half against one of
 the pool; *newest alone*: all of them. A pool is not needed here: the newest alone ends lower in every seed.
 Two earlier protocols failed; the head of `bench/self_play.py` says why.
-`python bench/self_play.py` trains and writes this page, from [`self_play.jsonl`](self_play.jsonl) ([self-play](../worlds/kuhn.md)).
+`python bench/self_play.py` trains and writes this page, from [`self_play.jsonl`](self_play.jsonl)
+([self-play](../worlds/kuhn.md)).
 """
 
 
