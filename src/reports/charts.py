@@ -40,8 +40,9 @@ class Chart:
     """Series with their axes.
 
     With ``share`` the values are shares, labelled in per cent; with ``whole`` the y axis goes from 0 to 1.  ``note`` is
-    a sentence below the chart.  The x axis starts at 0 and reaches at least ``x_end``; the y axis holds at least
-    ``y_range``.  Values that differ by at most ``noise`` differ by rounding alone.
+    a sentence below the chart.  The x axis starts at 0 and reaches at least ``x_end``; the y axis has
+    0.  Values that differ by at most
+    ``noise`` differ by rounding alone.
     """
 
     title: str
@@ -51,7 +52,6 @@ class Chart:
     whole: bool = False
     x_name: str = "iteration"
     x_end: float = 0
-    y_range: tuple[float, float] = (0, 0)
     noise: float = 0
 
 
@@ -101,10 +101,9 @@ def draw(chart: Chart) -> ChartDrawing | None:
     if not lines:
         return None
     xs = [x for line in lines for x, _ in line.points]
-    ys = _spread(lines) if not chart.whole else []
+    ys = [0.0, *_spread(lines)]
     x_ticks = [t for t in ticks(0, max([*xs, chart.x_end, 1]), 6) if t == int(t)]
     x_high = max([*xs, chart.x_end, 1])
-    ys += chart.y_range
     edges = [edge for line in lines for _, *span in line.band for edge in span]
     y_ticks = [0, 0.25, 0.5, 0.75, 1] if chart.whole else ticks(min(ys), max(ys), 4)
     low, high = y_ticks[0], y_ticks[-1]
