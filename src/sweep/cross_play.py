@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
-
-from .outcomes import Outcomes
 from .publication_file import CrossRegime, cross_name
 from .publication_results import TableResults
 from .tables import Cells, spread
-from .teams import Cell, Place, speaking
 
 MATRIX = "success by seed of the team (rows) and of the partner's run (columns).\n"
 REGIMES = """success by whose policy the second agent has (rows) and whose the first has (columns): the mean over all
@@ -18,49 +12,6 @@ pairs of seeds with its 95 % interval over seeds and tasks; on the diagonal both
 seeds. "–" was not played.
 """
 NOT_PLAYED = "–"
-
-
-@dataclass(frozen=True)
-class Pairing:
-    """The policies ``first`` and ``second`` of the two agents, each a setting and a seed, as one team."""
-
-    part: str
-    variant: str
-    first: Place
-    second: Place
-    outcomes: Outcomes
-
-
-def pairings(results: TableResults) -> Iterator[Pairing]:
-    """Those that were played: runs that are teams of one regime, and cells of teams."""
-    for cell, places in _cells(results):
-        if places and cell.outcomes is not None:
-            yield Pairing(cell.part, cell.variant, *places, cell.outcomes)
-
-
-def csv_rows(results: TableResults) -> list[dict[str, Any]]:
-    """One row per cell of each team, and per run that is a team of one regime, with the settings and seeds of the two
-    agents' policies; these are empty where keys of the team exchange them."""
-    return [_cell_row(cell, places) for cell, places in _cells(results)]
-
-
-def _cells(results: TableResults) -> Iterator[tuple[Cell, tuple[Place, Place] | None]]:
-    """The cells of teams, and the runs that are teams of one regime as cells of their setting, each with whose policies
-    its two agents have."""
-    for cell in results.cells:
-        yield cell, speaking(cell, results.table.teams[cell.team])
-    settings = {regime.second for regime in results.table.cross_play.values() if _is_one_setting(regime)}
-    for run in (run for run in results.runs if run["setting"] in settings):
-        outcomes = run["outcomes"].get("after") if run["status"] == "finished" else None
-        place = (run["setting"], run["seed"])
-        yield Cell(run["part"], run["setting"], run["variant"], run["seed"], run["seed"], outcomes), (place, place)
-
-
-def _cell_row(cell: Cell, places: tuple[Place, Place] | None) -> dict[str, Any]:
-    row = {key: value for key, value in vars(cell).items() if key != "outcomes"}
-    (first, first_seed), (second, second_seed) = places or ((None, None), (None, None))
-    row |= {"first": first, "first_seed": first_seed, "second": second, "second_seed": second_seed}
-    return row | {"success": None if cell.outcomes is None else cell.outcomes.mean}
 
 
 def matrices(results: TableResults) -> list[tuple[str, str, Cells]]:

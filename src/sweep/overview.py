@@ -6,7 +6,7 @@ Unlike the files of a sweep they are made of what is there: a damaged run is nam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
@@ -16,10 +16,9 @@ from ..runs.files import SWEEP
 from ..runs.index import is_run, readable_runs
 from ..runs.tables import PlainTable, data_frame, html_table
 from .outcomes import with_readings
-from .page import TESTED
+from .page import sweep_tables
 from .record import SweepRecord
 from .rows import NESTED, SweepJob, TableRow, aggregate
-from .tables import budgets_line, readings_cells, settings_cells, verdicts_cells
 from .verdicts import judge
 
 if TYPE_CHECKING:
@@ -101,10 +100,6 @@ def parts_of(folder: Path) -> list[Path]:
     return sorted(file.parent for file in folder.glob(f"parts/*/{SWEEP}"))
 
 
-def _plain(text: str) -> str:
-    return text.replace("`", "").replace("*", "")
-
-
 def _sentence(job: SweepJob, row: TableRow, begun: bool) -> str:
     what = {"failed": "failed", "missing": "is not finished" if begun else "is missing"}[row["status"]]
     variant = f" {job.variant}" if job.variant else ""
@@ -113,12 +108,6 @@ def _sentence(job: SweepJob, row: TableRow, begun: bool) -> str:
 
 
 def _tables(record: SweepRecord, rows: Sequence[TableRow]) -> list[PlainTable]:
-    rows, budgets = with_readings(rows, record.threshold)
-    settings, verdicts = aggregate(rows), judge(record.claims, rows)
-    tables = [PlainTable("Verdicts", *verdicts_cells(verdicts), _plain(TESTED))] if verdicts else []
-    legend = "Success on held-out tasks: the mean over seeds with its 95 % interval over seeds and tasks."
-    tables.append(PlainTable("Settings of the sweep", *settings_cells(settings), legend))
-    if budgets:
-        cells = readings_cells(settings, record.threshold)
-        tables.append(PlainTable("At equal budgets", *cells, _plain(budgets_line(budgets))))
-    return tables
+    """Those of the sweep's page; notes are no Markdown here."""
+    tables = sweep_tables(rows, record.claims, record.threshold)
+    return [replace(table, note=table.note.replace("`", "").replace("*", "")) for table in tables]

@@ -62,7 +62,7 @@ def test_a_sweep(tmp_path: Path, disk: Any, capsys: pytest.CaptureFixture[str]) 
     main([str(record.folder)])
     assert capsys.readouterr().out == f"{record.folder / 'report.html'}\n"
     text = (record.folder / "report.html").read_text()
-    for part in ("<h1>s</h1>", "Is b better?", "b beats a", "Settings of the sweep", "<td>+60.0</td>"):
+    for part in ("<h1>s</h1>", "Is b better?", "b beats a", "<h2>Settings</h2>", "<td>+60.0</td>"):
         assert part in text
     main([str(record.folder), str(tmp_path / "game" / "2-0"), "--out", str(tmp_path / "x.html")])
     assert "3 settings" in (tmp_path / "x.html").read_text()
@@ -83,7 +83,7 @@ def test_a_reproduced_table(tmp_path: Path, disk: Any, capsys: pytest.CaptureFix
     main([str(folder)])
     assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
     text = (folder / "report.html").read_text()
-    assert "<h1>writing, writing; " not in text and "writing, more: Settings of the sweep" in text
+    assert "<h1>writing, more; writing, writing</h1>" in text and "writing, more: Settings" in text
     assert text.count(" less writing, ") == 2 and "writing, more: a" in text  # no setting is compared across worlds
     (folder / "parts" / "more" / "sweep.json").write_text("{")
     main([str(folder)])  # the other part is shown

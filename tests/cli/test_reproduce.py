@@ -77,21 +77,18 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
     assert "run 4 of 4 is done: couplet_shared, seed 1" in out
     assert "at a time, then 12 teams of finished runs" in out and "team 2 of 2: seeds 1 and 1, success" in out
     assert len(list(find_runs(Path("runs")))) == 4
-    charts = {f"{name}.{kind}" for name in ("plot", "cross_play") for kind in ("svg", "pdf") if has_charts()}
-    files = {"table.md", "table.csv", "table.tex", "verdicts.csv", "cross_play.csv", "summary.jsonl", "parts"}
+    charts = {f"plot.{kind}" for kind in ("svg", "pdf") if has_charts()}
+    files = {"table.md", "table.csv", "table.tex", "verdicts.csv", "summary.jsonl", "parts"}
     assert {path.name for path in FOLDER.iterdir()} == files | charts
     assert [(row["row"], row["n"], row["paper"]) for row in table("table")] == [
         (name, "2", "1.7B: 50") for name in TABLE["rows"]
     ]
     # Two seeds of four tasks decide nothing, but something was compared.
     assert [(row["verdict"], row["n"]) for row in table("verdicts")] == [("undecided", "2")]
-    cells = [(row["seed"], row["other_seed"]) for row in table("cross_play") if row["team"] == "others"]
-    assert cells == [("0", "1"), ("1", "0")]
     # Each regime beside each: the team "mixed" is that of one pair, the others are the matrix's own.
-    places = {(row["first"], row["first_seed"], row["second"], row["second_seed"]) for row in table("cross_play")}
-    alike = {(name, one, name, other) for name in ("own", "shared") for one in "01" for other in "01"}
-    assert alike | {("own", one, "shared", other) for one in "01" for other in "01"} < places
-    assert ("shared", "0", "own", "0") in places and all(row["success"] for row in table("cross_play"))
+    cells = [cell for cell in map(json.loads, (FOLDER / "summary.jsonl").read_text().splitlines()) if "cell" in cell]
+    assert [(each["cell"]["seed"], each["cell"]["other_seed"]) for each in cells[:2]] == [(0, 1), (1, 0)]
+    assert len(cells) == 12 and all(each["cell"]["outcomes"] for each in cells)
     assert "couplet, by regime: success by whose policy" in out
 
     # A run that is cut is named and counts as missing; the others are not run again.
@@ -138,7 +135,7 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(several_evaluations, "_outcomes", interrupted)
         run(words)
-    assert calls and (FOLDER / "summary.jsonl").read_text() == summary and (FOLDER / "cross_play.csv").is_file()
+    assert calls and (FOLDER / "summary.jsonl").read_text() == summary
     capsys.readouterr()
 
     # Without the runs, their summary is enough; what needs their weights is said to be missing.

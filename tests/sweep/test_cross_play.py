@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from troupe.errors import ConfigError
-from troupe.sweep.cross_play import csv_rows, matrices
+from troupe.sweep.cross_play import matrices
 from troupe.sweep.measures import COSTS, MEASURES, METRICS
 from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.page import table_page
@@ -100,7 +100,7 @@ def test_the_matrix_of_regimes(results: TableResults) -> None:
     assert lines[0][1].startswith("0.900") and "; other seeds 0.300" in lines[0][1]
     assert lines[2][3].startswith("0.300") and "other seeds" not in lines[2][3]
     assert all(text.startswith("0.300") for text in lines[3][1:])
-    assert list(pages) == ["here, by regime", "here, own, other seeds"]  # the drawing has the others by seed
+    assert list(pages) == ["here, by regime", "here, own, other seeds"]
 
 
 def test_what_was_not_played_is_an_empty_cell(results: TableResults) -> None:
@@ -109,17 +109,6 @@ def test_what_was_not_played_is_an_empty_cell(results: TableResults) -> None:
     (_, _, (_, lines)), *_ = matrices(replace(results, cells=[*kept, *gone]))
     assert lines[1][3] == "–" and lines[1][1].startswith("0.300")
     assert not matrices(replace(results, cells=(), runs=[row | {"status": "missing"} for row in results.runs]))
-
-
-def test_each_row_of_the_file_names_whose_policies_play(results: TableResults) -> None:
-    rows = csv_rows(results)
-    places = {(row["first"], row["first_seed"], row["second"], row["second_seed"]): row["success"] for row in rows}
-    assert places["shared", 1, "own", 0] == places["single", 0, "second alone", 1] == 0.3
-    assert places["single", 1, "single", 1] == 0.3 and places["own", 1, "own", 0] == 0.3
-    assert places["own", 1, "own", 1] == places["shared", 0, "shared", 0] == 0.9  # runs
-    assert ("second alone", 0, "second alone", 0) not in places and ("single", 0, "single", 1) not in places
-    exchanged = [row for row in rows if row["team"] == "own, exchanged"]
-    assert len(exchanged) == 2 and {row["first"] for row in exchanged} == {None}
 
 
 def test_the_page_has_a_line_for_all_cells(results: TableResults) -> None:

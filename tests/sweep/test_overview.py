@@ -25,10 +25,10 @@ def test_settings_tables_and_what_is_missing(root: Path) -> None:
     names = {setting: [path.name for path in paths] for setting, paths in overview.settings.items()}
     assert names == {"a": ["2-0", "2-1"], "b": ["4-0", "4-1"]}
     assert overview.problems == ["The run of setting b, seed 1, is not finished."]
-    assert [table.title for table in overview.tables] == ["Verdicts", "Settings of the sweep"]
-    claim = overview.tables[0].lines[0]
+    assert [table.title for table in overview.tables] == ["Settings", "Verdicts"]
+    claim = overview.tables[1].lines[0]
     assert claim[0] == "b beats a" and "undecided" in claim and "1 of 2 pairs finished" in claim
-    assert [line[:2] for line in overview.tables[1].lines] == [["a", "2"], ["b", "1 of 2"]]
+    assert [line[:2] for line in overview.tables[0].lines] == [["a", "2"], ["b", "1 of 2"]]
 
 
 def test_a_sweep_as_tables_and_in_a_notebook(root: Path) -> None:
