@@ -99,8 +99,7 @@ def _versions(settings: Sequence[Setting]) -> list[str]:
     for run in runs:
         layout = run.versions.get(FORMAT_KEY, 1)
         if run.versions and layout != FORMAT:
-            names = "its metrics are shown under today's names"
-            sentences.append(f"{run.path} has layout {layout}, not {FORMAT}: {names}.")
+            sentences.append(f"{run.path} has layout {layout}, not {FORMAT}: its metrics may have other names.")
     return sentences
 
 

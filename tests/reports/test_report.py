@@ -162,12 +162,10 @@ def test_a_run_that_goes_on_says_so(run_dir: Path) -> None:
 
 def test_problems_are_grouped_by_file_and_handed_back(run_dir: Path) -> None:
     (run_dir / "metrics.jsonl").write_text("x\n" * 75)
-    (run_dir / "episodes" / "test_00003.jsonl").unlink()
     problems: list[str] = []
     write_report(run_dir, problems)
     assert problems == [
         "metrics.jsonl, line 1, is not a whole JSON object and is left out; so are 74 more lines.",
-        "episodes/ lacks test_00003.jsonl.",
     ]
 
 
@@ -187,8 +185,7 @@ def test_values_of_strange_kinds_do_no_harm(run_dir: Path, lines: Build, rows: R
 def test_a_run_of_an_older_version(old_run: Path) -> None:
     parsed = page(old_run)
     assert parsed.texts["h1"] == ["sokoban_specialized"] and not parsed.all("aside")
-    assert {"rollout/truncated_ratio", "Tokens per message, in training"} <= set(parsed.texts["h2"])
-    assert not any("cut_off" in title or "tokens_a_message" in title for title in parsed.texts["h2"])
+    assert "rollout/cut_off" in parsed.texts["h2"]  # its metrics have their own names
     assert parsed.all("section", id="explorer")
     assert "troupe.envs.sokoban.Sokoban" in parsed.texts["body"][0]
 
