@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 BOX = 1000
-FLAT = 1e-3
 CUT = "An interval goes on beyond the axis."
 Point = tuple[float, float]
 
@@ -41,8 +40,7 @@ class Chart:
 
     With ``share`` the values are shares, labelled in per cent; with ``whole`` the y axis goes from 0 to 1.  ``note`` is
     a sentence below the chart.  The x axis starts at 0 and reaches at least ``x_end``; the y axis has
-    0.  Values that differ by at most
-    ``noise`` differ by rounding alone.
+    0.
     """
 
     title: str
@@ -52,7 +50,6 @@ class Chart:
     whole: bool = False
     x_name: str = "iteration"
     x_end: float = 0
-    noise: float = 0
 
 
 @dataclass
@@ -91,8 +88,6 @@ class ChartDrawing:
     y_labels: list[tuple[float, str]] = field(default_factory=list)
     hits: list[Hit] = field(default_factory=list)
     description: str = ""
-    flat: bool = False
-    """Whether the several points of every line have one value, to within :data:`FLAT` of it or the chart's noise."""
 
 
 def draw(chart: Chart) -> ChartDrawing | None:
@@ -117,10 +112,6 @@ def draw(chart: Chart) -> ChartDrawing | None:
     drawing.y_labels = [((high - t) / (high - low) * 100, _axis(t, chart.share)) for t in y_ticks]
     drawing.marks = [_mark(line, at) for line in lines]
     drawing.hits = _hits(chart, lines, x_high)
-    values = [[y for _, y in line.points] for line in lines]
-    drawing.flat = max(map(len, values)) > 2 and all(
-        max(v) - min(v) <= max(FLAT * max(map(abs, v)), chart.noise) for v in values
-    )
     drawing.description = "; ".join(_ends(line, chart.share) for line in lines if line.name)
     return drawing
 

@@ -45,7 +45,6 @@ def write_comparison(content: RunsPage, file: Path) -> Path:
 
 def render(content: RunsPage) -> str:
     settings = content.settings
-    charts = metric_curves(settings)
     different = config_differences(settings)
     pairs = differences(settings)
     return render_page(
@@ -67,8 +66,7 @@ def render(content: RunsPage) -> str:
         differences=differences_table(pairs) if pairs else None,
         config=[(key, values) for key, values in different if ABSENT not in values],
         partial_config=[(key, values) for key, values in different if ABSENT in values],
-        charts=[chart for chart in charts if not chart.flat],
-        flat=[chart for chart in charts if chart.flat],
+        charts=metric_curves(settings),
         tables=content.tables,
         runs=_runs_table(settings),
         alarms=_alarms(settings),
@@ -86,34 +84,15 @@ def _facts(settings: Sequence[Setting]) -> list[str]:
 def _versions(settings: Sequence[Setting]) -> list[str]:
     """Sentences where the runs are not of one version."""
     runs = [run for setting in settings for run in setting.runs]
-    by_version: dict[str, list[str]] = {}
-    for run in runs:
-        by_version.setdefault(_version(run), []).append(run.path.name)
     sentences = []
-    if len(by_version) > 1 and len({run.code for run in runs}) > 1:  # commits may have the same code
-        parts = [f"{version} ({_named(names)})" for version, names in by_version.items()]
-        sentences.append(
-            f"The runs were trained by {len(by_version)} versions of the code, to which differences may be due: "
-            f"{'; '.join(parts)}."
-        )
+    if len(codes := dict.fromkeys(run.code[:8] or "unknown" for run in runs)) > 1:
+        names = f"{len(codes)} versions of the code ({', '.join(codes)})"
+        sentences.append(f"The runs were trained by {names}, to which differences may be due.")
     for run in runs:
         layout = run.versions.get(FORMAT_KEY, 1)
         if run.versions and layout != FORMAT:
             sentences.append(f"{run.path} has layout {layout}, not {FORMAT}: its metrics may have other names.")
     return sentences
-
-
-def _version(run: RunReader) -> str:
-    """The commits that trained ``run``; the hash of its code where they do not have all of that."""
-    commits = [str(run.versions.get(key, "")) for key in ("commit", "own_commit")]
-    partial = not commits[0] or any(commit == "unknown" or "-dirty" in commit for commit in commits)
-    if partial or "+" in run.code:  # or continued with other code
-        return run.code[:8] or "unknown"
-    return " + ".join(filter(None, commits))
-
-
-def _named(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def problems_of(settings: Sequence[Setting]) -> list[str]:

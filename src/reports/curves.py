@@ -28,8 +28,6 @@ PER_POLICY = {
     "learning_rate": "Learning rate",
 }
 SHARES = {"clipped_share", "live_groups"}
-ROUNDING_NATS = 1e-6
-"""Of a divergence between distributions that differ by rounding alone."""
 MISMATCH = {
     "k3_nats": "KL of the engine from the learner, nats",
     "ess_ratio": "Effective sample size of the importance ratios, over their number",
@@ -124,8 +122,7 @@ def per_agent_and_policy(run: RunReader, palette: Mapping[str, int]) -> list[Cha
     series.append(Series("validation", _points(run, "eval/turns")))
     charts = [Chart("Turns per episode", series)]
     for form, title, share, names in of_each(agents, policies_of(run)):
-        noise = ROUNDING_NATS if "behaviour_kl" in form else 0
-        charts.append(Chart(title, _lines(run, form, names, palette), share=share, noise=noise))
+        charts.append(Chart(title, _lines(run, form, names, palette), share=share))
     charts.append(Chart("Generated tokens per second", [Series("rollout", _points(run, "rollout/tokens_per_s"))]))
     times = [Series(name, _points(run, key), time_colour(index)) for index, (key, name) in enumerate(time_keys(run))]
     charts.append(Chart("Seconds per iteration", times))
@@ -156,7 +153,7 @@ def _mismatch(run: RunReader, agent: str) -> Iterator[Chart]:
     palette = {turn: 1 + index % PALETTE for index, turn in enumerate(turns)}
     for name, title in MISMATCH.items():
         lines, in_nats = _lines(run, f"mismatch/{agent}/{{}}/{name}", turns, palette), name == "k3_nats"
-        yield Chart(f"{agent}: {title}", lines, share=not in_nats, noise=ROUNDING_NATS if in_nats else 0)
+        yield Chart(f"{agent}: {title}", lines, share=not in_nats)
 
 
 def time_keys(run: RunReader) -> list[tuple[str, str]]:

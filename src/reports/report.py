@@ -47,7 +47,6 @@ def render(run: RunReader, problems: list[str]) -> str:
     """The page; ``run`` is tolerant, so that what is damaged is named there, and in ``problems``."""
     explored = explorer(run)
     palette = colours(run, explored.agents)
-    charts = per_agent_and_policy(run, palette)
     unfinished = {folder for folder in (run.path / EVALUATIONS).glob("*") if folder.is_dir()} - set(run.evaluations)
     evaluations = [evaluation_of(folder) for folder in [*run.evaluations, *sorted(unfinished)]]
     problems += [*run.problems, *_layout(run), *(each.problem for each in evaluations if each.problem)]
@@ -67,8 +66,7 @@ def render(run: RunReader, problems: list[str]) -> str:
         learning=learning_curve(run),
         explored=explored if explored.count else None,
         evaluations=evaluations,
-        charts=[chart for chart in charts if not chart.flat],
-        flat=[chart for chart in charts if chart.flat],
+        charts=per_agent_and_policy(run, palette),
         more=all_other(run, palette),
         palette=palette,
         config_text=run.config_text,

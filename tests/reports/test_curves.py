@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from troupe.reports.curves import GREY, PALETTE, all_other, colours, learning_curve, per_agent_and_policy, time_keys
 from troupe.runs.run import RunReader
 
@@ -65,7 +63,6 @@ def test_diagnostics_have_one_line_per_agent(
     run = RunReader(run_dir)
     charts = {drawing.title: drawing for drawing in per_agent_and_policy(run, colours(run, []))}
     drawing = charts["Entropy per sampled token, nats"]
-    assert drawing.flat
     assert [mark.name for mark in drawing.marks] == ["tool", "plan"]
     assert [drawing.title for drawing in all_other(run, colours(run, []))] == ["train/POLICY/special"]
 
@@ -97,19 +94,4 @@ def test_mismatch_has_one_line_per_turn(run_dir: Path, rows: list[dict[str, Any]
     run = RunReader(run_dir)
     *_, drawing = per_agent_and_policy(run, colours(run, []))
     assert drawing.title == "tool: KL of the engine from the learner, nats"
-    assert drawing.flat
     assert [mark.name for mark in drawing.marks] == ["turn2", "turn10"]
-
-
-@pytest.mark.parametrize(("largest_nats", "flat"), [(9e-7, True), (1e-4, False)])
-def test_a_divergence_of_rounding_errors_is_flat(
-    run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None], largest_nats: float, flat: bool
-) -> None:
-    share = largest_nats / len(rows)
-    lines(
-        run_dir / "metrics.jsonl",
-        [row | {"mismatch/tool/turn0/k3_nats": share * (1 + index)} for index, row in enumerate(rows)],
-    )
-    run = RunReader(run_dir)
-    *_, drawing = per_agent_and_policy(run, colours(run, []))
-    assert drawing.flat is flat
