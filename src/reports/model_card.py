@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import ModelCard, ModelCardData
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
@@ -54,6 +54,19 @@ def model_card(
         pipeline_tag="text-generation",
         base_model=bases or None,
         tags=["troupe", "multi-agent", "reinforcement-learning"],
+        model_name=repo.rpartition("/")[2],
+        eval_results=[
+            EvalResult(
+                task_type="text-generation",
+                task_name=f"{world}, played by the team",
+                dataset_type=f"troupe/{world.lower()}",
+                dataset_name=f"{world}, {after['episodes']} held-out tasks",
+                dataset_split="test",
+                metric_type="success",
+                metric_name="success, one sampled episode per task",
+                metric_value=after["success"],
+            )
+        ],
     )
     environment = Environment(
         loader=FileSystemLoader(TEMPLATE),

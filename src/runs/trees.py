@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import cached_property
+from html import escape
 from pathlib import Path
 from typing import Any
 
+from ..errors import number_of
 from ..experience import LARGEST_VOCABULARY
 from .episodes import has_types
 from .files import EPISODES, SECONDS, TIMES, RunDirectoryError, briefly, read_lines
+from .tables import html_table
 
 TREE_FORMAT = 1
 """The version of a line's schema that this code writes, its key ``tree_format``."""
@@ -29,8 +32,26 @@ PER_TOKEN = {"tokens": (str,)} | dict.fromkeys(
 """Lists with a value for each token, or none, and the types of the values."""
 
 
-TreeRecord = dict[str, Any]
-"""A training tree as plain data; docs/reports.md has its keys."""
+class TreeRecord(dict[str, Any]):
+    """A training tree as plain data, docs/reports.md has its keys; a notebook shows its prompts and candidates."""
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(self['task_id'])}, after {number_of(self['iteration'], 'iteration')}</p>" + "".join(
+            f'<details open style="margin-left: {2 * node["depth"]}em"><summary>turn {node["turn"]}, '
+            f"{escape(node['agent'])}</summary><pre>{escape(node['prompt'])}</pre>{_candidates(node)}</details>"
+            for node in self["nodes"]
+        )
+
+
+def _candidates(node: Mapping[str, Any]) -> str:
+    heads = ("", "went on", "reward", "advantage", "text")
+    return html_table(
+        heads,
+        [
+            (c, "yes" if each["continued"] else "", each["reward"], each.get("advantage"), each["text"])
+            for c, each in enumerate(node["candidates"])
+        ],
+    )
 
 
 class TreeFile:
@@ -57,7 +78,7 @@ class TreeFile:
                 for key, values in times.get(number, {}).items():
                     for node, value in zip(tree["nodes"], values, strict=False):
                         node |= {key: value} if isinstance(value, int | float) else {}
-                trees.append(tree)
+                trees.append(TreeRecord(tree))
         if not lines and not problems:
             problems.append(f"{name} is empty.")
         return trees, briefly(problems)

@@ -21,12 +21,14 @@ from .record import SweepRecord
 from .rows import TableRow, aggregate
 from .summary import SweepSummary
 from .tables import (
+    COSTS,
     Cells,
     budgets_line,
     codes_line,
     cost_line,
     csv_text,
     figure_name,
+    latex,
     markdown,
     readings_cells,
     runs_cells,
@@ -60,6 +62,8 @@ SEEDS = {"same": "of the same seed", "others": "of each other seed", "all": "of 
 """Of a team's partners, in words."""
 
 
+MEANT = "Success on {}held-out tasks: mean over seeds [95 % interval over seeds and tasks]."
+"""What a LaTeX table shows."""
 NO_CHARTS = "There are no charts: matplotlib is missing (pip install -c constraints.txt '.[charts]').\n"
 
 
@@ -69,7 +73,7 @@ def has_charts() -> bool:
 
 
 def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
-    """Make ``table.md``, ``curves.svg`` and ``.pdf``, ``runs.csv``, ``settings.csv``, ``verdicts.csv`` and
+    """Make ``table.md`` and ``.tex``, ``curves.svg`` and ``.pdf``, ``runs.csv``, ``settings.csv``, ``verdicts.csv`` and
     ``summary.jsonl`` of the sweep in ``folder`` anew, without those that have nothing in them.
 
     Returns the page and the rows of its runs.  Raises :class:`RunDirectoryError` naming a file that cannot be read.
@@ -80,12 +84,15 @@ def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
     files = {"table.md": page, "summary.jsonl": summary.text(), "runs.csv": csv_text(rows)}
     settings = aggregate(rows)
     files |= {"settings.csv": csv_text(settings), "verdicts.csv": csv_text(judge(summary.claims, rows))}
+    tasks = sorted({str(row["after_episodes"]) for row in rows if row.get("after_episodes")})
+    caption = f"{summary.question or summary.name} {MEANT.format(' or '.join(tasks) + ' ' if tasks else '')}"
+    files |= {"table.tex": latex(settings_cells(settings), caption, summary.name, COSTS)}
     _write_or_remove(folder, files)
     return page, rows
 
 
 def write_results(results: TableResults, folder: Path) -> str:
-    """Write ``table.md`` and ``.csv``, ``verdicts.csv``, ``summary.jsonl``, and ``plot.svg`` and ``.pdf``,
+    """Write ``table.md``, ``.tex`` and ``.csv``, ``verdicts.csv``, ``summary.jsonl``, and ``plot.svg`` and ``.pdf``,
     each where there is anything for it, and remove an earlier one where there is not.
 
     Returns the page."""
@@ -93,6 +100,8 @@ def write_results(results: TableResults, folder: Path) -> str:
     page = table_page(results, _draw(results, folder / "plot")) + ("" if has_charts() else f"\n{NO_CHARTS}")
     files = {"table.md": page, "summary.jsonl": results.text(), "table.csv": csv_text(_flat(results.estimates()))}
     files |= {"verdicts.csv": csv_text(results.verdicts())}
+    caption = f"{results.table.title}: {seeds_of(results)}, scale {results.scale}. {MEANT.format('')}"
+    files |= {"table.tex": latex(estimates_cells(results.estimates()), caption, results.table.name, ("section",))}
     _write_or_remove(folder, files)
     return page
 

@@ -1,10 +1,11 @@
-"""Tables of runs as cells, Markdown and CSV."""
+"""Tables of runs as cells, Markdown, LaTeX and CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -62,8 +63,37 @@ def markdown(heads: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in table)
 
 
+TEX = str.maketrans(
+    {**{sign: f"\\{sign}" for sign in "&%$#_{}"}, "\\": r"\textbackslash{}", "~": r"\textasciitilde{}"}
+    | {"^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}", "`": ""}
+)
+
+
 COSTS = ("turns", "completions", "tokens", "env steps", "wall s")
 """Columns of what runs took."""
+
+
+FITTING = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%" + "\n"
+"""Before what is made narrower where it is wider than a line."""
+
+
+def latex(cells: Cells, caption: str, label: str, without: Sequence[str] = ()) -> str:
+    """A LaTeX table for a paper with ``\\usepackage{booktabs,graphicx}``, no wider than a line, without the columns
+    ``without`` and those that are empty throughout; each interval stands behind its mean, small."""
+    heads, lines = without_empty(*cells)
+    shown = [i for i, head in enumerate(heads) if head not in without]
+    heads, lines = [heads[i] for i in shown], [[line[i] for i in shown] for line in lines]
+    rows = ["{}" + " & ".join(_tex(cell) for cell in line) + r" \\" for line in (heads, *lines)]
+    body = "\n".join([r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"])
+    return (
+        f"\\begin{{table}}\n\\centering\n\\caption{{{' '.join(caption.split()).translate(TEX)}}}\n"
+        f"\\label{{tab:{label}}}\n{FITTING}"
+        f"\\begin{{tabular}}{{{'l' * len(heads)}}}\n{body}\n\\end{{tabular}}}}\n\\end{{table}}\n"
+    )
+
+
+def _tex(cell: str) -> str:
+    return re.sub(r"\((\S+) to (\S+)\)", r"{\\small [\1, \2]}", cell.translate(TEX))
 
 
 def runs_cells(rows: Sequence[TableRow]) -> Cells:

@@ -92,6 +92,8 @@ def test_the_card_says_what_the_summary_says(run: Run, tmp_path: Path) -> None:
     card = ModelCard.load(folder / "README.md")
     assert card.data.library_name == "transformers" and "troupe" in card.data.tags
     assert card.data.base_model is None  # the base model is not on the hub
+    (result,) = card.data.eval_results
+    assert card.data.model_name == "team" and result.metric_value == run.summary["eval/success"]
     for score in ("eval_before", "eval"):
         low, high = (100 * bound for bound in run.summary[f"{score}/success_ci95"])
         assert f"{100 * run.summary[f'{score}/success']:.1f} % ({low:.1f} to {high:.1f})" in card.text

@@ -77,7 +77,7 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
     assert "at a time, then 6 teams of finished runs" in out and "team 2 of 2: seeds 1 and 1, success" in out
     assert len(list(find_runs(Path("runs")))) == 4
     charts = {f"plot.{kind}" for kind in ("svg", "pdf") if has_charts()}
-    files = {"table.md", "table.csv", "verdicts.csv", "summary.jsonl", "parts"}
+    files = {"table.md", "table.csv", "table.tex", "verdicts.csv", "summary.jsonl", "parts"}
     assert {path.name for path in FOLDER.iterdir()} == files | charts
     assert [(row["row"], row["n"], row["paper"]) for row in table("table")] == [
         (name, "2", "1.7B: 50") for name in TABLE["rows"]

@@ -1,7 +1,9 @@
 """Training trees of a run directory: read, refused where they are cut, and bounded."""
 
 import json
+import re
 from collections.abc import Callable
+from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,21 @@ def test_trees_are_read_by_iteration(run_dir: Path, tree: Callable[..., dict[str
     assert "train_00000" not in run.episode_files
     with pytest.raises(RunDirectoryError, match=r"no trees of iteration 3\. Known: 0, 5"):
         run.tree_records(3)
+
+
+def test_a_notebook_shows_a_tree_and_every_text_of_it_as_text(
+    run_dir: Path, tree: Callable[..., dict[str, Any]], lines: Lines
+) -> None:
+    hostile = "<script>alert(1)</script><img src=x onerror='a'>&"
+    record = tree(hostile, 0, said=hostile)
+    for node in record["nodes"]:
+        node |= {"agent": hostile, "prompt": hostile}
+    lines(run_dir / "episodes" / "train_00000.jsonl", [record])
+    page = RunReader(run_dir).tree_records(0)[0]._repr_html_()
+    assert "<script" not in page and "<img" not in page and "onerror='" not in page
+    shown = re.sub("<[^>]*>", " ", page)
+    assert shown.count(escape(hostile)) == 1 + 2 * 2 + 2, "the task, two prompts with their agents, two candidates"
+    assert "turn 0" in shown and page.count("<td") == 4 * 5
 
 
 def test_a_line_that_is_cut_is_refused_or_named(run_dir: Path, tree: Callable[..., dict[str, Any]]) -> None:

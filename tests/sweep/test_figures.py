@@ -1,7 +1,9 @@
 """The charts, by what is in their axes."""
 
+import subprocess
 from dataclasses import replace
 from pathlib import Path
+from shutil import which
 from typing import Any
 from xml.etree import ElementTree
 
@@ -76,6 +78,23 @@ def test_without_two_validations_there_is_no_figure(disk: Any, tmp_path: Path) -
         (path / "episodes" / f"validation_{number:05d}.jsonl").unlink()
     page, _ = write_tables(sweep.folder)
     assert "curves.svg" not in page and not [*sweep.folder.glob("curves.*")]
+
+
+@pytest.mark.skipif(which("pdflatex") is None, reason="LaTeX is not installed")
+def test_table_and_figure_compile_in_a_paper_and_fit(disk: Any, tmp_path: Path) -> None:
+    sweep = disk.sweep(tmp_path)
+    for seed in (0, 1):
+        path = disk.run(tmp_path / "game" / str(seed), disk.config(seed, 2), disk.scores(1, 5, 6))
+        disk.curve(path, {0: 0.1, 2: 0.4}, completions=100)
+    write_tables(sweep.folder)
+    head = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}\setlength{\textwidth}{3in}"
+    (sweep.folder / "paper.tex").write_text(
+        head + r"\hsize=3in\input{table}\includegraphics[width=\linewidth]{curves.pdf}\end{document}"
+    )
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper"]
+    done = subprocess.run(command, cwd=sweep.folder, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and "curves.pdf>" in done.stdout.replace("\n", ""), done.stdout
+    assert "Overfull" not in done.stdout
 
 
 def test_committed_tables_are_drawn() -> None:

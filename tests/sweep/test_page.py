@@ -14,7 +14,7 @@ from troupe.runs.run import RunReader
 from troupe.sweep.claims import Claim
 from troupe.sweep.page import write_tables
 from troupe.sweep.record import error_file
-from troupe.sweep.tables import markdown
+from troupe.sweep.tables import latex, markdown
 
 
 def test_a_sweep_can_be_moved_with_its_runs(disk: Any, tmp_path: Path) -> None:
@@ -58,6 +58,9 @@ def test_the_tables_of_a_sweep(disk: Any, tmp_path: Path) -> None:
     assert (b["n"], b["runs"], b["after_low"]) == ("1", "2", "")
     # Both seeds solve the same one of ten tasks before: SE sqrt(0.09 / 10), t(0.975, 1) = 12.706: wider than [0, 1].
     assert "| a | 2 | 1 | 0.100 (0.000 to 1.000) | 0.500 (" in page
+    tex = (sweep.folder / "table.tex").read_text()
+    assert r"{}a & 2 & 1 & 0.100 {\small [0.000, 1.000]} & 0.500 {\small [" in tex and "& env steps" not in tex
+    assert tex.count(r"\\") == 3 and r"\begin{tabular}{llllll" in tex and "95 \\%" in tex
     claim = "| b beats a | success, trained | at least 0.05 | 0.300 | 1 | undecided | 1 of 2 pairs finished; "
     assert f"{claim}1 of 2 pairs hold a" in page
     assert "ValueError: no \\| way" in page
@@ -105,3 +108,9 @@ def test_without_matplotlib_the_page_says_what_to_install(
     page, _ = write_tables(sweep.folder)
     assert page.endswith("There are no charts: matplotlib is missing (pip install -c constraints.txt '.[charts]').\n")
     assert "curves.svg" not in page and not (sweep.folder / "curves.svg").exists()
+
+
+def test_signs_of_latex_are_escaped() -> None:
+    text = latex((["a_b", "`c`"], [["50 %", r"x\y ~ <z>"]]), "R&D {1}", "t")
+    assert r"{}a\_b & c \\" in text and r"\caption{R\&D \{1\}}" in text
+    assert r"50 \% & x\textbackslash{}y \textasciitilde{} \textless{}z\textgreater{} \\" in text

@@ -130,7 +130,7 @@ def test_files_of_what_is_not_there_any_more_are_removed(results: TableResults, 
     assert (tmp_path / "verdicts.csv").is_file()
     write_results(replace(results, cells=(), table=replace(results.table, claims=())), tmp_path)
     names = {path.name for path in tmp_path.iterdir() if path.name != "mine.yaml"}
-    assert names - {"plot.svg", "plot.pdf"} == {"table.md", "table.csv", "summary.jsonl"}
+    assert names - {"plot.svg", "plot.pdf"} == {"table.md", "table.tex", "table.csv", "summary.jsonl"}
 
 
 def test_a_team_of_a_stale_run_is_stale(results: TableResults) -> None:
