@@ -16,7 +16,7 @@ from ..runs.files import EVALUATIONS, FORMAT, FORMAT_KEY, REPORT, VERSIONS
 from ..runs.run import RunReader
 from .charts import number
 from .curves import GREY, all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
-from .evaluations import evaluation_of
+from .evaluations import evaluation_of, pair_tables
 from .explorer import explorer
 from .page import RUN_PAGE, render_page
 from .values import Score, duration, numeric, score_of
@@ -66,6 +66,7 @@ def render(run: RunReader, problems: list[str]) -> str:
         learning=learning_curve(run),
         explored=explored if explored.count else None,
         evaluations=evaluations,
+        pairs=pair_tables(run),
         charts=per_agent_and_policy(run, palette),
         more=all_other(run, palette),
         palette=palette,

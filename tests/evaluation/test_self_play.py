@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -15,15 +16,20 @@ from hydra import compose
 from omegaconf import DictConfig, OmegaConf
 
 from troupe.cli import train
-from troupe.envs.kuhn import ACTIONS, PLACES, Kuhn, prompt
+from troupe.envs.kuhn import ACTIONS, PLACES, SEATS, Kuhn, prompt
 from troupe.errors import ConfigError
 from troupe.evaluation.assignment import assign
 from troupe.evaluation.self_play import PastSettings, strategy_of
 from troupe.experience import Episode
 from troupe.loop import TrainLoop
 from troupe.models.bases.loading import checkpoint_weights, load_model
+from troupe.reports.evaluations import pair_tables
+from troupe.reports.report import write_report
+from troupe.runs.run import RunReader
 from troupe.setup.composition import configurations
 from troupe.setup.evaluation import other_teams, read_request, trained_team
+
+from ..asked import evaluated
 
 Composed = Callable[..., DictConfig]
 TINY = ["diagnostics=off", "algorithm.sampler.k=2", "loop.eval_every=100", "loop.checkpoint.every=100"]
@@ -153,6 +159,37 @@ async def test_an_evaluation_plays_any_two_of_the_pool(composed: Composed, tmp_p
         with pytest.raises(ConfigError, match=re.escape(wrong)):
             again = read_request({**keys, "agents": {"opponent": f"{path}@{wrong}"}}, team)  # type: ignore[dict-item]
             assign(again, ("player", "opponent"), team, other_teams(again, team))
+
+
+def test_the_report_shows_who_of_the_pool_wins_against_whom(composed: Composed, tmp_path: Path) -> None:
+    """The mean return of each pair and seat; a team against itself is an evaluation of its own."""
+    path, other = tmp_path / "run", tmp_path / "copy"
+    asyncio.run(loop_of(composed, path, "loop.iterations=3", "policies.opponent.past.every=1").run())
+    shutil.copytree(path, other)
+    pool, means = ("iteration_00000", "iteration_00003"), {}
+    for own in pool:
+        for theirs in (*(f"{path}@{each}" for each in pool if each != own), f"{other}@iteration_00001", None):
+            words = [] if theirs is None else [f"agents.opponent={theirs}"]
+            played = evaluated(path, f"checkpoint={own}", "temperature=0", *words)
+            episodes = [json.loads(line) for line in (played.path / "episodes/greedy.jsonl").read_text().splitlines()]
+            assert len(episodes) == 12
+            sums = {
+                seat: sum(e["messages"][-1]["team"] for e in episodes if e["task_id"].endswith(seat)) for seat in SEATS
+            }
+            assert theirs is not None or sums["first"] == -sums["second"]  # zero sum, and all deals in both seats
+            means[own, theirs] = [
+                f"{sum(sums.values()) / 12:+.3f}",
+                *(f"{seat} {sums[seat] / 6:+.3f}" for seat in SEATS),
+            ]
+    (table,) = pair_tables(RunReader(path))
+    assert table.title == "Who plays whom: opponent, greedy, test, tasks 12, seed 0"
+    assert list(table.heads) == ["", "after iteration 0", "after iteration 3", f"{other}@iteration_00001"]
+    for own, (name, *cells) in zip(pool, table.lines, strict=True):
+        assert name == f"after iteration {int(own[-1])}"
+        opponents = [None if each == own else f"{path}@{each}" for each in pool]
+        expected = [means[own, each] for each in (*opponents, f"{other}@iteration_00001")]
+        assert cells == [f"{whole} ({', '.join(seats)})" for whole, *seats in expected]
+    assert "Who plays whom" in write_report(path).read_text()
 
 
 # ---- exploitability -------------------------------------------------------------------------------------------------
