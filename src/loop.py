@@ -13,7 +13,6 @@ from .algorithms.credit.base import CreditRule
 from .cluster.actors import LostActorError
 from .diagnostics.diagnostics import Diagnostics
 from .diagnostics.extra_episodes import Extra
-from .diagnostics.messages import divergence
 from .envs.returned import TaskSource
 from .evaluation.held_out import HeldOut
 from .evaluation.self_play import SelfPlay
@@ -62,7 +61,7 @@ class TrainLoop:
         self.ranks, self.progress, self.budget = team.ranks, Progress(), settings.loop.budget
         self.diagnostics, self.trees, self.tell = diagnostics, diagnostics.trees, output.callbacks
         self.self_play = self_play
-        self.held_out = HeldOut(team, source.held_out, settings, output, divergence, self_play)
+        self.held_out = HeldOut(team, source.held_out, settings, output, self_play)
         self.resample, self.episodes_per_task = sampler.resample, sampler.k if sampler.topology == "chain" else 1
         self.ahead: Ahead | None = None
         if bound := settings.loop.staleness:

@@ -17,7 +17,7 @@ from make_base_models import bases, share, team_name, team_of
 
 from troupe.evaluation.statistics import SHARE, t_interval
 from troupe.sweep.claims import Claim
-from troupe.sweep.figures import heat_map, svg, table_figure
+from troupe.sweep.figures import svg, table_figure
 from troupe.sweep.page import seeds_of, table_page
 from troupe.sweep.publication_file import SCALES, TableFile, table_names
 from troupe.sweep.publication_results import TableResults, counted
@@ -48,13 +48,11 @@ def files(docs: Path = DOCS) -> dict[Path, str]:
     tables = [TableFile.read(name) for name in table_names()]
     sections = [_overview(tables, list(results.values())), _bases(list(results.values()), docs)]
     plots = {docs / _plot(file): table_figure(each) for file, each in results.items()}
-    plots |= {docs / _matrix(file): heat_map(each) for file, each in results.items()}
     drawn = {file: svg(plot) for file, plot in plots.items() if plot is not None}
     for table in tables:
         own = {file: each for file, each in results.items() if each.table.name == table.name}
         for file, each in own.items():
-            figures = (name if docs / name in drawn else "" for name in (_plot(file), _matrix(file)))
-            sections.append(table_page(each, *figures, level=2))
+            sections.append(table_page(each, _plot(file) if docs / _plot(file) in drawn else "", level=2))
         if not any(each.scale == "laptop" for each in own.values()):
             sections.append(_untested(table, docs))
     text = TEMPLATE.read_text(encoding="utf-8").replace("TABLES", "\n".join(sections).rstrip())
@@ -64,11 +62,6 @@ def files(docs: Path = DOCS) -> dict[Path, str]:
 def _plot(file: Path) -> str:
     """Where the plot of the summary ``file`` is, from docs/."""
     return f"results/reproduction/{file.stem}.svg"
-
-
-def _matrix(file: Path) -> str:
-    """Where the drawing of its cross-play is."""
-    return f"results/reproduction/{file.stem}_cross_play.svg"
 
 
 def _overview(tables: Sequence[TableFile], results: Sequence[TableResults]) -> str:

@@ -21,6 +21,7 @@ from .main import loading
 
 if TYPE_CHECKING:
     from ..reports.comparison import RunsPage
+    from ..runs.tables import PlainTable
 
 PAGE = "runs.html"
 
@@ -95,41 +96,35 @@ def gather(folders: Sequence[Path]) -> RunsPage:
 
     for folder in (folder for folder in folders if not folder.is_dir()):
         raise RunDirectoryError(f"{folder}: {no_folder(folder)}")
-    shown = [Overview.of_table(folder) for folder in folders if parts_of(folder)]
     places = [place for folder in folders for place in parts_of(folder) or [folder]]
-    problems = [problem for one in shown for problem in one.problems]
-    sweeps: dict[Path, Overview] = {}
+    problems: list[str] = []
+    sweeps: list[Overview] = []
     for place in (place for place in places if (place / SWEEP).is_file()):
         try:
-            sweeps[place] = Overview.of_sweep(place)
+            sweeps.append(Overview.of_sweep(place))
         except RunDirectoryError as error:
             problems.append(f"{error}. The sweep is left out.")
     settings: list[Setting] = []
-    tables = [table for one in shown for table in one.tables]
-    folders_shown = [folder for folder in folders if parts_of(folder)]
-    told = {part for folder, one in zip(folders_shown, shown, strict=True) if one.tables for part in parts_of(folder)}
-    for place, overview in sweeps.items():
+    tables: list[PlainTable] = []
+    for overview in sweeps:
         group = overview.name if len(sweeps) > 1 else ""
         prefix = f"{group}: " if group else ""
         problems += [prefix + problem for problem in overview.problems]
-        if place not in told:
-            tables += [replace(table, title=prefix + table.title) for table in overview.tables]
+        tables += [replace(table, title=prefix + table.title) for table in overview.tables]
         for name, own in overview.settings.items():
             settings.append(Setting(prefix + name, tuple(map(read_run, own)), group))
-    names = [one.name for one in shown] or [overview.name for overview in sweeps.values()]
+    names = [overview.name for overview in sweeps]
     runs_alone = _runs([place for place in places if not _is_sweep(place)], problems)
     others, left_out = settings_of(map(read_run, runs_alone), titled=not names)
     settings += others
     if not settings:
         raise RunDirectoryError("; ".join([*problems, "no run is left to show"]))
-    asked = [*(one.question for one in shown), *(overview.question for overview in sweeps.values())]
-    questions = dict.fromkeys(filter(None, asked))
+    questions = dict.fromkeys(filter(None, (overview.question for overview in sweeps)))
     runs = [run for setting in settings for run in setting.runs]
     experiments = {str(run.config.get("name", "")) for run in runs}
-    title = ", ".join(names or (experiments if len(experiments) == 1 else ())) or number_of(len(runs), "run")
-    plots = [plot for one in shown for plot in one.plots.items()]
+    title = "; ".join(names or (experiments if len(experiments) == 1 else ())) or number_of(len(runs), "run")
     problems += [*left_out, *problems_of(settings)]
-    return RunsPage(title, settings, " ".join(questions), tables, problems, plots)
+    return RunsPage(title, settings, " ".join(questions), tables, problems)
 
 
 def _runs(places: Sequence[Path], problems: list[str]) -> list[Path]:

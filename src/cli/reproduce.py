@@ -1,7 +1,7 @@
 """Reproduce a table of a publication: ``troupe reproduce table=NAME [scale=laptop|smollm2|paper] [key=value ...]``.
 
 Runs what is missing of the table's sweeps, plays its teams, and writes ``runs/reproduce/NAME/SCALE/``: ``table.md``,
-``table.csv``, ``verdicts.csv``, ``cross_play.csv``, ``summary.jsonl`` and charts, with the paper's figures beside ours.
+``table.csv``, ``verdicts.csv``, ``summary.jsonl`` and a chart, with the paper's figures beside ours.
 A run of any sweep or training with the same configuration below ``runs`` counts as done; Ctrl-C stops, the same command
 goes on.
 

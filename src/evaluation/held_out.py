@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -19,13 +19,9 @@ from .episodes import EpisodeResult, PolicyActor, evaluate
 from .self_play import SelfPlay
 from .summary import lost_failures, summarise
 
-Compare = Callable[[Mapping[str, Any], Sequence[EpisodeResult]], dict[str, float]]
-
 
 class HeldOut:
-    """Evaluates ``team`` with the weights that its engines have.  ``compare`` gives further metrics of the results,
-    beside the row of the iteration before.
-    """
+    """Evaluates ``team`` with the weights that its engines have."""
 
     def __init__(
         self,
@@ -33,11 +29,9 @@ class HeldOut:
         tasks: Mapping[Split, Sequence[Task]],
         settings: TrainSettings,
         output: RunOutput,
-        compare: Compare,
         self_play: SelfPlay,
     ) -> None:
-        self.team, self.tasks, self.settings, self.output, self.compare = team, tasks, settings, output, compare
-        self.self_play = self_play
+        self.team, self.tasks, self.settings, self.output, self.self_play = team, tasks, settings, output, self_play
 
     async def evaluate(
         self, world: TeamEnv, progress: Progress, split: Split, title: str, file: str | None = None
@@ -59,8 +53,7 @@ class HeldOut:
         progress.add_counters(self.team.drain_all_counters())
         self.output.count_faults(progress, lost := lost_failures(results))
         faults.check(lost, len(results))
-        compared = self.output.observers.run("diagnostics", self.compare, progress.row, results)
-        summary, at = summarise(results) | (compared or {}), progress.iteration
+        summary, at = summarise(results), progress.iteration
         episodes, table = list(map(asdict, results)), file or split
         self.output.directory.episodes(file or f"{split}_{at:05d}", episodes)
         self.output.loggers.table(lambda: episode_table(table, episodes), at)

@@ -58,7 +58,7 @@ def learning_curves(settings: Sequence[Setting]) -> list[ChartDrawing]:
         lines = _lines(settings, "eval/success", axis, True)
         starts = [start for setting, line in zip(settings, lines, strict=True) if (start := _start(setting, line))]
         dashed = "Dashed: from success on the test tasks before training." if starts else ""
-        text = " ".join(filter(None, [note, dashed, *_hidden(lines)]))
+        text = " ".join(filter(None, [note, dashed]))
         drawings.append(draw(Chart(title, [*starts, *lines], text, share=True, whole=True, x_name=name)))
     return [drawing for drawing in drawings if drawing]
 
@@ -69,12 +69,6 @@ def _start(setting: Setting, line: Series) -> Series | None:
     if not before or not line.points or not line.points[0][0]:
         return None
     return Series("", [(0.0, fmean(before)), line.points[0]], line.colour, "dashed", tag=line.tag)
-
-
-def _hidden(lines: Sequence[Series]) -> list[str]:
-    """A sentence for each line that lies below a later one: runs of one seed and one code, say."""
-    pairs = [(a, b) for place, a in enumerate(lines) for b in lines[place + 1 :] if a.points and a.points == b.points]
-    return [f"{a.name} has the same points as {b.name}, which hides it." for a, b in pairs]
 
 
 def metric_curves(settings: Sequence[Setting]) -> list[ChartDrawing]:

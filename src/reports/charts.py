@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 BOX = 1000
-FLAT = 1e-3
 CUT = "An interval goes on beyond the axis."
 Point = tuple[float, float]
 
@@ -40,8 +39,8 @@ class Chart:
     """Series with their axes.
 
     With ``share`` the values are shares, labelled in per cent; with ``whole`` the y axis goes from 0 to 1.  ``note`` is
-    a sentence below the chart.  The x axis starts at 0 and reaches at least ``x_end``; the y axis holds at least
-    ``y_range``.  Values that differ by at most ``noise`` differ by rounding alone.
+    a sentence below the chart.  The x axis starts at 0 and reaches at least ``x_end``; the y axis has
+    0.
     """
 
     title: str
@@ -51,8 +50,6 @@ class Chart:
     whole: bool = False
     x_name: str = "iteration"
     x_end: float = 0
-    y_range: tuple[float, float] = (0, 0)
-    noise: float = 0
 
 
 @dataclass
@@ -91,8 +88,6 @@ class ChartDrawing:
     y_labels: list[tuple[float, str]] = field(default_factory=list)
     hits: list[Hit] = field(default_factory=list)
     description: str = ""
-    flat: bool = False
-    """Whether the several points of every line have one value, to within :data:`FLAT` of it or the chart's noise."""
 
 
 def draw(chart: Chart) -> ChartDrawing | None:
@@ -101,10 +96,9 @@ def draw(chart: Chart) -> ChartDrawing | None:
     if not lines:
         return None
     xs = [x for line in lines for x, _ in line.points]
-    ys = _spread(lines) if not chart.whole else []
+    ys = [0.0, *_spread(lines)]
     x_ticks = [t for t in ticks(0, max([*xs, chart.x_end, 1]), 6) if t == int(t)]
     x_high = max([*xs, chart.x_end, 1])
-    ys += chart.y_range
     edges = [edge for line in lines for _, *span in line.band for edge in span]
     y_ticks = [0, 0.25, 0.5, 0.75, 1] if chart.whole else ticks(min(ys), max(ys), 4)
     low, high = y_ticks[0], y_ticks[-1]
@@ -118,10 +112,6 @@ def draw(chart: Chart) -> ChartDrawing | None:
     drawing.y_labels = [((high - t) / (high - low) * 100, _axis(t, chart.share)) for t in y_ticks]
     drawing.marks = [_mark(line, at) for line in lines]
     drawing.hits = _hits(chart, lines, x_high)
-    values = [[y for _, y in line.points] for line in lines]
-    drawing.flat = max(map(len, values)) > 2 and all(
-        max(v) - min(v) <= max(FLAT * max(map(abs, v)), chart.noise) for v in values
-    )
     drawing.description = "; ".join(_ends(line, chart.share) for line in lines if line.name)
     return drawing
 

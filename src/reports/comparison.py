@@ -8,7 +8,7 @@ page, and the rest is shown.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import number_of
@@ -17,27 +17,23 @@ from ..runs.files import FORMAT, FORMAT_KEY
 from ..runs.run import RunReader
 from ..runs.tables import PlainTable
 from .bands import COLOURS, learning_curves, metric_curves, tag
-from .differences import MOST_WHISKERS, differences, signed, success_of
+from .differences import differences, differences_table, success_of
 from .grouping import ABSENT, Setting, config_differences
 from .page import SETTINGS_PAGE, render_page
 from .values import duration, numeric, score_of
-
-MOST_TASKS = 12
-"""Tasks in the table of a pair: those with the largest differences."""
 
 
 @dataclass(frozen=True)
 class RunsPage:
     """What is shown: ``settings`` of tolerant runs, in their order; ``tables``, those of a sweep; ``problems``,
-    sentences about what is missing; ``plots``, URLs of images, each after its title.
+    sentences about what is missing.
     """
 
     title: str
     settings: Sequence[Setting]
     question: str = ""
     tables: Sequence[PlainTable] = ()
-    problems: Sequence[str] = field(default_factory=list)
-    plots: Sequence[tuple[str, str]] = ()
+    problems: Sequence[str] = ()
 
 
 def write_comparison(content: RunsPage, file: Path) -> Path:
@@ -49,16 +45,15 @@ def write_comparison(content: RunsPage, file: Path) -> Path:
 
 def render(content: RunsPage) -> str:
     settings = content.settings
-    charts = metric_curves(settings)
     different = config_differences(settings)
-    colours = [place % COLOURS for place in range(len(settings))]
+    pairs = differences(settings)
     return render_page(
         SETTINGS_PAGE,
         title=content.title,
         question=content.question,
         settings=[
-            {"name": setting.name, "runs": setting.runs, "colour": colour, "tag": tag(place)}
-            for place, (setting, colour) in enumerate(zip(settings, colours, strict=True))
+            {"name": setting.name, "runs": setting.runs, "colour": place % COLOURS, "tag": tag(place)}
+            for place, setting in enumerate(settings)
         ],
         facts=_facts(settings),
         versions=_versions(settings),
@@ -68,18 +63,13 @@ def render(content: RunsPage) -> str:
             for s in settings
         ],
         learning=learning_curves(settings),
-        differences=differences(settings, colours),
-        most_tasks=MOST_TASKS,
-        most_whiskers=MOST_WHISKERS,
+        differences=differences_table(pairs) if pairs else None,
         config=[(key, values) for key, values in different if ABSENT not in values],
         partial_config=[(key, values) for key, values in different if ABSENT in values],
-        charts=[chart for chart in charts if not chart.flat],
-        flat=[chart for chart in charts if chart.flat],
+        charts=metric_curves(settings),
         tables=content.tables,
-        plots=content.plots,
         runs=_runs_table(settings),
         alarms=_alarms(settings),
-        signed=signed,
         hidden="\n".join(f".hide-{place} .s{place} {{ display: none; }}" for place in range(len(settings))),
     )
 
@@ -94,35 +84,15 @@ def _facts(settings: Sequence[Setting]) -> list[str]:
 def _versions(settings: Sequence[Setting]) -> list[str]:
     """Sentences where the runs are not of one version."""
     runs = [run for setting in settings for run in setting.runs]
-    by_version: dict[str, list[str]] = {}
-    for run in runs:
-        by_version.setdefault(_version(run), []).append(run.path.name)
     sentences = []
-    if len(by_version) > 1 and len({run.code for run in runs}) > 1:  # commits may have the same code
-        parts = [f"{version} ({_named(names)})" for version, names in by_version.items()]
-        sentences.append(
-            f"The runs were trained by {len(by_version)} versions of the code, to which differences may be due: "
-            f"{'; '.join(parts)}."
-        )
+    if len(codes := dict.fromkeys(run.code[:8] or "unknown" for run in runs)) > 1:
+        names = f"{len(codes)} versions of the code ({', '.join(codes)})"
+        sentences.append(f"The runs were trained by {names}, to which differences may be due.")
     for run in runs:
         layout = run.versions.get(FORMAT_KEY, 1)
         if run.versions and layout != FORMAT:
-            names = "its metrics are shown under today's names"
-            sentences.append(f"{run.path} has layout {layout}, not {FORMAT}: {names}.")
+            sentences.append(f"{run.path} has layout {layout}, not {FORMAT}: its metrics may have other names.")
     return sentences
-
-
-def _version(run: RunReader) -> str:
-    """The commits that trained ``run``; the hash of its code where they do not have all of that."""
-    commits = [str(run.versions.get(key, "")) for key in ("commit", "own_commit")]
-    partial = not commits[0] or any(commit == "unknown" or "-dirty" in commit for commit in commits)
-    if partial or "+" in run.code:  # or continued with other code
-        return run.code[:8] or "unknown"
-    return " + ".join(filter(None, commits))
-
-
-def _named(names: Sequence[str], most: int = 3) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def problems_of(settings: Sequence[Setting]) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..runs.run import RunReader
 from .charts import Chart, ChartDrawing, Point, Series, draw
-from .values import episodes_of, interval, numeric, score_of
+from .values import interval, numeric, score_of
 
 PALETTE = 6  # the page's colours for agents and policies; 0 is for success
 GREY = 7
@@ -28,8 +28,6 @@ PER_POLICY = {
     "learning_rate": "Learning rate",
 }
 SHARES = {"clipped_share", "live_groups"}
-ROUNDING_NATS = 1e-6
-"""Of a divergence between distributions that differ by rounding alone."""
 MISMATCH = {
     "k3_nats": "KL of the engine from the learner, nats",
     "ess_ratio": "Effective sample size of the importance ratios, over their number",
@@ -49,16 +47,14 @@ EXPLAINED = {
     "Turns per episode": "Few turns, where an episode ends once its task is solved.",
     "Reward per message, in training": "What a message earns on its own copy of the world, all candidates counted.",
     "Reward per message, on validation": "The same for episodes that are played once, on held-out tasks.",
-    "Tokens per message|Messages cut off|truncated_ratio": "Messages at the limit of their length are cut off.",
+    "Tokens per message": "Messages at the limit of their length are cut off.",
     "Generated tokens per second": "Of all engines together, over the time of the rollout.",
-    "Seconds per iteration|update_s": "Where an iteration's time goes; parts that run side by side add up to more.",
-    "Loss$": "Its value says little: advantages sum to zero. Look at success.",
+    "Seconds per iteration": "Where an iteration's time goes; parts that run side by side add up to more.",
     "Gradient norm, before clipping": "A jump announces an update that may harm.",
     "Clipped tokens": "Tokens that learn no more, since the policy has moved far enough.",
     "KL to the update's start": "How far one update moves the policy, per token.",
     "KL to the behaviour policy": "How far the learner is from the policy that sampled the messages, per token.",
     "Groups with an advantage": "Only these teach: in the others all candidates earned the same.",
-    "Learning rate": "As its schedule has it.",
     "KL of the engine from the learner": "Near zero, where both compute with the same weights.",
     "Effective sample size": "Near 100 %, where samples fit the learner.",
     "Importance ratios truncated": "Tokens that engine and learner judge very differently.",
@@ -68,27 +64,9 @@ EXPLAINED = {
     "Messages whose replacement": "Near zero, the team does not depend on this agent.",
     "Share of the gradient": "How much of an update comes from this agent's messages.",
     "Weight in a shared policy's loss": "Above zero, it weighs more than others.",
-    "advantage_p|tokens_(p|max)": "A quantile over the agent's messages.",
-    "influence_pairs|probe_|watched_": "Of tasks that are played once more: nothing is learnt from them.",
-    "malformed": "Messages that the world cannot read, as a share.",
-    "/prompts": "Expected number of prompts: in a full tree each counts with its probability.",
-    "reward_mean|reward_std": "Of the mixed reward per message, over all candidates.",
-    "trees_bytes": "Size of the training trees that were kept.",
-    "lost_episodes": "Episodes that a fault ended: they count in no other metric.",
-    "states_tv": "How far the states of training are from those of evaluation: 0 the same, 1 none in common.",
-    "faults/oom_": "How often a batch was halved for lack of memory.",
-    "^faults/": "Failures of this kind; nothing was learnt from what failed.",
-    "cut_prompts": "Prompts that were shortened to the context, as a share.",
-    "retokenised_prompts": "Prompts with an earlier message in other tokens than were sampled, as a share.",
-    "judge_errors": "Errors of judges per message.",
-    "(local|outcome)_reward": "This part of the reward, per message.",
-    "rounding_nats": "How far log-probabilities differ by rounding alone, in this dtype.",
-    "staleness": "Versions of the policy between a message and the update that learns from it.",
-    "/(messages|samples|optimizer_steps|tasks|completions|episodes|env_steps|(prompt_)?tokens)$": "In this iteration.",
-    "^remote/": "Of the server that speaks for this policy, in this iteration.",
-    "^(rollout|eval)/AGENT/": "A number of the world's own, its mean per message.",
+    "Loss": "Its value says little: advantages sum to zero. Look at success.",
 }
-"""A sentence below each chart: that of the first pattern in its title."""
+"""A sentence below each chart: that of the first of these words in its title."""
 CHARTED = re.compile(
     r"iteration|time/.+|mismatch/.+|diagnostics/.+/turn\d+/.+|eval/(success|turns)|(rollout|eval)/AGENT/reward|"
     r"rollout/(turns|best_of_k_success|success|tokens_per_s|AGENT/tokens_per_message)|"
@@ -117,10 +95,7 @@ def learning_curve(run: RunReader) -> ChartDrawing | None:
     sampled = _points(run, "rollout/success")
     series = [Series("best of K, training", best, PALETTE, "dashed")] if best else []
     series += [Series("sampled, training", sampled, style="faint")] if sampled else []
-    iterations = run.summary.get("iterations")
-    if not numeric(iterations):
-        iterations = file.iteration if (file := episodes_of(run, "eval")) else len(run.rows)
-    end = iterations or 0
+    end = iterations if numeric(iterations := run.summary.get("iterations")) else len(run.rows)
     ends = [(x, score) for x, key in ((0, "eval_before"), (end, "eval")) if (score := score_of(run, key))]
     tests = [(x, score.success, score.interval) for x, score in ends if score.interval]
     if tests:
@@ -147,24 +122,23 @@ def per_agent_and_policy(run: RunReader, palette: Mapping[str, int]) -> list[Cha
     series.append(Series("validation", _points(run, "eval/turns")))
     charts = [Chart("Turns per episode", series)]
     for form, title, share, names in of_each(agents, policies_of(run)):
-        noise = ROUNDING_NATS if "behaviour_kl" in form else 0
-        charts.append(Chart(title, _lines(run, form, names, palette), share=share, noise=noise))
+        charts.append(Chart(title, _lines(run, form, names, palette), share=share))
     charts.append(Chart("Generated tokens per second", [Series("rollout", _points(run, "rollout/tokens_per_s"))]))
     times = [Series(name, _points(run, key), time_colour(index)) for index, (key, name) in enumerate(time_keys(run))]
     charts.append(Chart("Seconds per iteration", times))
     charts += [chart for agent in agents for chart in _mismatch(run, agent)]
-    return [drawing for drawing in map(draw, _to_the_end(run, charts)) if drawing]
+    return _drawn(run, (replace(chart, note=sentence(chart.title)) for chart in charts))
 
 
-def _to_the_end(run: RunReader, charts: Iterable[Chart]) -> Iterator[Chart]:
-    """``charts`` with one x axis, also where a metric was measured in the first iterations alone, and explained."""
+def _drawn(run: RunReader, charts: Iterable[Chart]) -> list[ChartDrawing]:
+    """``charts`` with one x axis, also where a metric was measured in the first iterations alone."""
     end = max((row["iteration"] for row in run.rows), default=0)
-    return (replace(chart, x_end=end, note=sentence(chart.title)) for chart in charts)
+    return [drawing for chart in charts if (drawing := draw(replace(chart, x_end=end)))]
 
 
 def sentence(title: str) -> str:
-    """What the chart of this title says; "" for numbers of others."""
-    return next((text for pattern, text in EXPLAINED.items() if re.search(pattern, title, re.IGNORECASE)), "")
+    """What the chart of this title says; "" where there is nothing to say."""
+    return next((text for words, text in EXPLAINED.items() if words.lower() in title.lower()), "")
 
 
 def _lines(run: RunReader, form: str, names: Iterable[str], palette: Mapping[str, int]) -> list[Series]:
@@ -179,7 +153,7 @@ def _mismatch(run: RunReader, agent: str) -> Iterator[Chart]:
     palette = {turn: 1 + index % PALETTE for index, turn in enumerate(turns)}
     for name, title in MISMATCH.items():
         lines, in_nats = _lines(run, f"mismatch/{agent}/{{}}/{name}", turns, palette), name == "k3_nats"
-        yield Chart(f"{agent}: {title}", lines, share=not in_nats, noise=ROUNDING_NATS if in_nats else 0)
+        yield Chart(f"{agent}: {title}", lines, share=not in_nats)
 
 
 def time_keys(run: RunReader) -> list[tuple[str, str]]:
@@ -208,8 +182,7 @@ def all_other(run: RunReader, palette: Mapping[str, int]) -> list[ChartDrawing]:
         if not CHARTED.fullmatch(title):
             line = Series(owner, _points(run, key), palette[owner]) if known else Series(key, _points(run, key))
             groups.setdefault(title, []).append(line)
-    charts = (Chart(title, lines) for title, lines in groups.items())
-    return [drawing for drawing in map(draw, _to_the_end(run, charts)) if drawing]
+    return _drawn(run, (Chart(title, lines) for title, lines in groups.items()))
 
 
 def agents_of(run: RunReader) -> list[str]:

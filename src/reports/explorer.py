@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from statistics import fmean
@@ -100,7 +99,7 @@ def episode_tree(episode: Mapping[str, Any]) -> dict[str, Any]:
     drawn = [picture for picture in map(_picture, pictures_of(episode)) if picture]
     nodes: list[dict[str, Any]] = []
     edges: list[dict[str, Any]] = []
-    for depth, (_, step) in enumerate(groupby(enumerate(episode["messages"]), _step_of(episode))):
+    for depth, (_, step) in enumerate(groupby(enumerate(episode["messages"]), _step)):
         first = len(nodes)
         members: dict[str, list[int]] = {}
         for index, message in step:
@@ -126,11 +125,10 @@ def episode_tree(episode: Mapping[str, Any]) -> dict[str, Any]:
     return record | ({"tokens": tokens} if numeric(tokens) else {}) | lost
 
 
-def _step_of(episode: Mapping[str, Any]) -> Callable[[tuple[int, Mapping[str, Any]]], Any]:
-    """Of (index, message): what the messages of agents that act at once have in common.  Older files have no ``step``:
-    there the agents of a turn acted at once where the world took one step per turn."""
-    at_once = episode.get("env_steps") == len({message["turn"] for message in episode["messages"]})
-    return lambda each: each[1].get("step", each[1]["turn"] if at_once else each[0])
+def _step(place: tuple[int, Mapping[str, Any]]) -> Any:
+    """Of (index, message): what the messages of agents that act at once have in common."""
+    index, message = place
+    return message.get("step", index)
 
 
 def _said(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,15 +268,7 @@ def _json(value: Any) -> str:
     try:
         return json.dumps(value, **form)
     except ValueError:
-        return json.dumps(_finite(value), **form)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_finite(each) for each in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        return json.dumps(json.loads(json.dumps(value), parse_constant=lambda name: None), **form)
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -12,12 +12,10 @@ from typing import Any
 
 from ..errors import number_of
 from ..runs.directory import write_atomic
-from ..runs.episodes import EpisodeFile
 from ..runs.files import EVALUATIONS, FORMAT, FORMAT_KEY, REPORT, VERSIONS
 from ..runs.run import RunReader
 from .charts import number
 from .curves import GREY, all_other, colours, learning_curve, per_agent_and_policy, time_colour, time_keys
-from .episodes import agents, choose, first_and_last
 from .evaluations import evaluation_of, pair_tables
 from .explorer import explorer
 from .page import RUN_PAGE, render_page
@@ -31,14 +29,6 @@ STATES = {
     "killed": "The run was killed, or its summary.json is lost: no process trains here, and no file says how it ended.",
     "damaged": "summary.json is damaged: how the run ended is not known.",
     "unknown": "summary.json says of the run's end what this version of Troupe does not know.",
-}
-KINDS = {
-    "newly_solved": "failed, then solved",
-    "newly_failed": "solved, then failed",
-    "solved_twice": "solved twice",
-    "failed_twice": "failed twice",
-    "solved": "solved",
-    "failed": "failed",
 }
 
 
@@ -56,10 +46,7 @@ def write_report(path: Path, problems: list[str] | None = None) -> Path:
 def render(run: RunReader, problems: list[str]) -> str:
     """The page; ``run`` is tolerant, so that what is damaged is named there, and in ``problems``."""
     explored = explorer(run)
-    first, last = first_and_last(run.episode_files.values())
-    tasks = choose(first, last)
-    palette = colours(run, [*agents(tasks), *explored.agents])
-    charts = per_agent_and_policy(run, palette)
+    palette = colours(run, explored.agents)
     unfinished = {folder for folder in (run.path / EVALUATIONS).glob("*") if folder.is_dir()} - set(run.evaluations)
     evaluations = [evaluation_of(folder) for folder in [*run.evaluations, *sorted(unfinished)]]
     problems += [*run.problems, *_layout(run), *(each.problem for each in evaluations if each.problem)]
@@ -80,14 +67,9 @@ def render(run: RunReader, problems: list[str]) -> str:
         explored=explored if explored.count else None,
         evaluations=evaluations,
         pairs=pair_tables(run),
-        charts=[chart for chart in charts if not chart.flat],
-        flat=[chart for chart in charts if chart.flat],
+        charts=per_agent_and_policy(run, palette),
         more=all_other(run, palette),
         palette=palette,
-        tasks=tasks,
-        kinds={kind: text for kind, text in KINDS.items() if any(task.kind == kind for task in tasks)},
-        first=_moment(first),
-        last=_moment(last),
         config_text=run.config_text,
         versions=run.versions,
     )
@@ -167,12 +149,3 @@ def _times(run: RunReader) -> list[tuple[str, float, float, int]]:
         return []
     colours = {name: time_colour(index) for index, name in enumerate(parts)} | {REST: GREY}
     return [(name, seconds, seconds / total, colours[name]) for name, seconds in parts.items()]
-
-
-def _moment(file: EpisodeFile | None) -> str:
-    """When in training the episodes of ``file`` were played."""
-    if file is None:
-        return ""
-    count = file.iteration
-    after = "before training" if not count else f"after {count} iteration{'s' if count > 1 else ''}"
-    return after if file.split == "test" else f"{after} ({file.split})"

@@ -13,11 +13,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
-from ..errors import AbsentError
+from ..errors import AbsentError, check_whole
 from .directory import write_atomic
 from .faults import Observers
 from .files import METRICS
-from .tables import LogTable, markdown
+from .tables import LogTable
 
 if TYPE_CHECKING:
     from lightning.fabric.loggers.csv_logs import CSVLogger as FabricCsvLogger
@@ -130,16 +130,13 @@ class CsvLogger:
 class TensorBoardLogger:
     """Event files in ``tensorboard/`` by Lightning's TensorBoard logger; the configuration is a text there.
 
-    Tables are texts, too: of each the first ``episodes`` episodes (0: none).
-
     A continued run writes on there, and TensorBoard drops what an earlier session logged after the checkpoint.
 
     Raises :class:`LoggerError` where the extra ``[tensorboard]`` is not installed.
     """
 
-    def __init__(self, episodes: int = 4) -> None:
+    def __init__(self) -> None:
         _imported("tensorboard")
-        self.episodes = _count("tensorboard", episodes)
 
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
         from lightning.fabric.loggers.tensorboard import TensorBoardLogger as FabricTensorBoardLogger
@@ -152,10 +149,6 @@ class TensorBoardLogger:
 
     def metrics(self, row: Mapping[str, float], step: int) -> None:
         self._logger.log_metrics(row, step)
-
-    def table(self, table: LogTable, step: int) -> None:
-        if self.episodes:
-            self._logger.experiment.add_text(table.name, markdown(table.head(self.episodes)), step)
 
     def close(self) -> None:
         self._logger.finalize("")
@@ -185,9 +178,10 @@ class WandbLogger:
     ) -> None:
         if mode not in get_args(WandbMode):
             raise LoggerError(f"logger.wandb.mode={mode} is unknown. Known: {', '.join(get_args(WandbMode))}")
+        check_whole("logger.wandb.episodes", episodes, 0, error=LoggerError)
         self._wandb = _imported("wandb")
         self.project, self.name, self.mode, self.group, self.tags = project, name, mode, group, tuple(tags)
-        self.episodes = _count("wandb", episodes)
+        self.episodes = episodes
 
     def config(self, folder: Path, config: Mapping[str, Any]) -> None:
         quiet = self._wandb.Settings(silent=True, console="off")  # it would write into the live panel
@@ -256,12 +250,6 @@ class TrackioLogger:
 
     def close(self) -> None:
         self._run.finish()
-
-
-def _count(name: str, episodes: int) -> int:
-    if not isinstance(episodes, int) or episodes < 0:
-        raise LoggerError(f"logger.{name}.episodes must be a whole number of at least 0, got {episodes!r}")
-    return episodes
 
 
 def _run_id(file: Path) -> str:

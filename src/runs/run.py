@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,7 +33,7 @@ from .files import (
 )
 from .fingerprint import code_hash, evaluation_keys, training_hash
 from .lock import is_held
-from .older import with_current_config, with_current_keys
+from .older import with_current_config
 from .tables import data_frame
 from .trees import TreeFile, TreeRecord, read_trees, tree_files
 
@@ -145,7 +145,7 @@ class RunReader:
     @cached_property
     def summary(self) -> dict[str, Any]:
         """How the run ended, success on the test tasks, totals; nothing before its end."""
-        return with_current_keys(self._object(SUMMARY))
+        return self._object(SUMMARY)
 
     @property
     def status(self) -> str | None:
@@ -181,7 +181,7 @@ class RunReader:
         rows = []
         for number, row in lines:
             if isinstance(row.get("iteration"), int):
-                rows.append(with_current_keys(row))
+                rows.append(row)
             else:
                 problems.append(f"{METRICS}, line {number}, has no iteration and is left out.")
         return rows, briefly(problems)
@@ -292,11 +292,8 @@ class RunReader:
         if not young and not (self.path / METRICS).exists():
             problems.append(f"{METRICS} is missing.")
         problems += self._rows[1]
-        if not self.episode_files:
-            problems += [] if young else [f"{EPISODES}/ holds no episodes."]
-        elif absent := self._absent():
-            more = f" and {len(absent) - 8} more" if len(absent) > 8 else ""
-            problems.append(f"{EPISODES}/ lacks {', '.join(absent[:8])}{more}.")
+        if not young and not self.episode_files:
+            problems.append(f"{EPISODES}/ holds no episodes.")
         return problems
 
     @property
@@ -311,31 +308,6 @@ class RunReader:
         trees = [TreeFile(file.path) for file in self.tree_files.values()]
         files: list[EpisodeFile | TreeFile] = [*tests, *others, *trees]
         return [problem for file in files for problem in file.problems]
-
-    def _absent(self) -> list[str]:
-        """The files of episodes and trees that are not there, though the metrics or the summary are of them."""
-        if self.versions.get(FORMAT_KEY) != FORMAT:
-            return []
-        validations = [(i, value) for i, value in self.values("eval/success") if isinstance(value, int | float)]
-        names = {f"validation_{i:05d}" for i, _ in validations}
-        names |= {f"validation_{0:05d}"} if "validation_before/success" in self.summary else set()
-        names |= {f"test_{0:05d}"} if "eval_before/success" in self.summary else set()
-        if "eval/success" in self.summary and isinstance(last := self.summary.get("iterations"), int):
-            names.add(f"test_{last:05d}")
-            best = max(validations, key=lambda each: each[1], default=(last, 0))[0]  # the first of equal ones
-            names |= {"test_best"} if "eval_best/success" in self.summary and best != last else set()
-        sizes = [size for _, size in self.values("diagnostics/trees_bytes")]  # of some in later rows: they take time
-        if self._keeps_all(sizes):
-            names |= {f"train_{i - 1:05d}" for i, _ in self.values("time/trees_s")[: len(sizes)]}
-        there = {file.stem for file in (self.path / EPISODES).glob("*.jsonl")}
-        return sorted(f"{name}.jsonl" for name in names - there)
-
-    def _keeps_all(self, sizes: Iterable[Any]) -> bool:
-        """Whether files of trees of so many bytes are within the bound beyond which some are removed."""
-        most: Any = self.config
-        for key in ("diagnostics", "trees", "max_mb"):
-            most = most.get(key) if isinstance(most, dict) else None
-        return isinstance(most, int) and sum(n for n in sizes if isinstance(n, int | float)) <= most * 10**6
 
     def _object(self, name: str) -> dict[str, Any]:
         content, damage = read_object(self.path, name)

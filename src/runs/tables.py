@@ -107,31 +107,6 @@ def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]} … {len(text) - LONGEST:,} more characters"
 
 
-def markdown(table: LogTable, longest: int = 300) -> str:
-    """``table`` as Markdown, each cell on one line and of at most ``longest`` characters; pictures are HTML."""
-    lines = [_line(table.columns, table.columns, longest), "|".join(["", *["---"] * len(table.columns), ""])]
-    return "\n".join([*lines, *(_line(row, table.columns, longest) for row in table.rows)])
-
-
-def _line(cells: Sequence[Cell], columns: Sequence[str], longest: int) -> str:
-    ends = ["&#10;" if name == "picture" else " ⏎ " for name in columns]
-    shown = [_cell(cell, longest, end) for cell, end in zip(cells, ends, strict=True)]
-    return f"| {' | '.join(f'<pre>{cell}</pre>' if '&#10;' in cell else cell for cell in shown)} |"
-
-
-def _cell(value: Cell, longest: int, end: str) -> str:
-    """Of a text all that Markdown or HTML would read as a sign of its own is escaped; ``end`` is in place of the ends
-    of its lines."""
-    if value is None or isinstance(value, bool | int):
-        return "" if value is None else str(value)
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    text = f"{value[:longest]}…" if len(value) > longest else value
-    return end.join(
-        "".join(f"&#{ord(sign)};" if sign in "\\`*_[]<>|~&" else sign for sign in line) for line in text.splitlines()
-    )
-
-
 @dataclass(frozen=True)
 class PlainTable:
     """``heads`` and ``lines`` of one length, with a ``note`` below."""

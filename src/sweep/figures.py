@@ -1,11 +1,10 @@
-"""The charts of sweeps and tables, by matplotlib: learning curves, intervals beside published figures, rewards over
-training, and cross-play.  ``pip install -c constraints.txt '.[charts]'`` installs what this needs."""
+"""The charts of sweeps and tables, by matplotlib: learning curves, intervals beside published figures, and rewards
+over training.  ``pip install -c constraints.txt '.[charts]'`` installs what this needs."""
 
 from __future__ import annotations
 
 import io
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import fmean
@@ -16,13 +15,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..runs.directory import write_atomic
-from .cross_play import pairings
 from .measures import MEASURES, standardised
 from .outcomes import Curve, Outcomes, common_budgets, mean_over_seeds, value_at
 from .publication_results import TableResults
 from .summary import SweepSummary
 
-KINDS = ("svg", "pdf")
 PUBLISHED = "the paper's, other models and tasks"
 WIDTH, GAP = 9.0, 0.75
 """Of all charts, in inches; between two panels."""
@@ -32,20 +29,12 @@ STYLE: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "troupe", "font
 STYLE |= {"axes.spines.right": False, "axes.titlesize": 9, "axes.titlelocation": "left", "axes.titleweight": "bold"}
 
 
-def write_figures(figures: Mapping[str, Figure | None], folder: Path) -> list[str]:
-    """Write each of ``figures`` as ``NAME.svg`` and ``NAME.pdf``; where there is none by now, an earlier one is
-    removed.  Returns the names of the files."""
-    for name, figure in figures.items():
-        if figure is None:
-            for kind in KINDS:
-                (folder / f"{name}.{kind}").unlink(missing_ok=True)
-        else:
-            write_atomic(folder / f"{name}.svg", svg(figure))
-            if name != "cross_play":  # whose panels have no room to give
-                figure.set_figwidth(PAPER)
-            with mpl.rc_context(STYLE):
-                figure.savefig(folder / f"{name}.pdf", bbox_inches="tight")
-    return [f"{name}.{kind}" for name, figure in figures.items() if figure is not None for kind in KINDS]
+def write_figure(figure: Figure, place: Path) -> None:
+    """Write ``figure`` as SVG and PDF at ``place``, which has no suffix."""
+    write_atomic(place.with_suffix(".svg"), svg(figure))
+    figure.set_figwidth(PAPER)
+    with mpl.rc_context(STYLE):
+        figure.savefig(place.with_suffix(".pdf"), bbox_inches="tight")
 
 
 def svg(figure: Figure) -> str:
@@ -123,16 +112,6 @@ def _at_budgets(curves: Sequence[Curve]) -> Iterator[tuple[float, list[Outcomes]
         yield budget, [value for value in values if value]
 
 
-def curves_caption(summary: SweepSummary) -> str:
-    """What :func:`curves_figure` shows, with the number of tasks."""
-    curves = [curve for settings in curves_of(summary).values() for own in settings.values() for curve in own]
-    count = " or ".join(map(str, sorted({len(point.outcomes.values) for curve in curves for point in curve})))
-    return (
-        f"{summary.question or summary.name} Success on {count} validation tasks over completions of training: each "
-        "run (thin), the mean over the seeds of a setting (thick), and its 95 % interval over seeds and tasks (shaded)."
-    )
-
-
 def table_figure(results: TableResults) -> Figure | None:
     """The plot that the table's yaml names; None where no run has anything to draw."""
     return rewards(results) if results.table.figure == "rewards" else intervals(results)
@@ -193,29 +172,4 @@ def rewards(results: TableResults) -> Figure | None:
                 panel.plot(range(1, length + 1), [fmean(one) for one in zip(*columns, strict=True)], label=agent)
             panel.set(xlabel="iteration", ylabel="standardised reward")
             panel.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    return figure
-
-
-def heat_map(results: TableResults) -> Figure | None:
-    """Success by whose policy each agent has, every seed beside every seed, a panel per part and variant; None without
-    a matrix, and where nothing of it was played."""
-    panels: dict[str, dict[Any, float]] = {}
-    for pairing in pairings(results) if results.table.cross_play else ():
-        title = ", ".join(word for word in (pairing.part, pairing.variant, "cross-play") if word)
-        panels.setdefault(title, {})[pairing.first, pairing.second] = pairing.outcomes.mean
-    if not panels:
-        return None
-    regimes, seeds = results.table.cross_play, results.seeds
-    firsts = [(regime.first, seed) for regime in regimes.values() for seed in seeds]
-    seconds = [(regime.second, seed) for regime in regimes.values() for seed in seeds]
-    places = [len(seeds) * number + (len(seeds) - 1) / 2 for number in range(len(regimes))]
-    with _panels(list(panels), [0.25 * len(seconds) + 0.6] * len(panels)) as (figure, axes):
-        for panel, success in zip(axes, panels.values(), strict=True):
-            cells = [[success.get((first, second), math.nan) for first in firsts] for second in seconds]
-            mesh = panel.pcolormesh(cells, vmin=0, vmax=1, cmap="viridis", rasterized=True)
-            figure.colorbar(mesh, ax=panel, label="success")
-            panel.set_xticks([place + 0.5 for place in places], list(regimes), rotation=20)
-            panel.set_yticks([place + 0.5 for place in places], list(regimes))
-            panel.set(xlabel=f"first agent, by seed ({', '.join(map(str, seeds))})", ylabel="second agent")
-            panel.invert_yaxis()
     return figure

@@ -13,7 +13,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, redi
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
@@ -108,8 +107,7 @@ class JobRunner:
         config = parse_yaml(OmegaConf.to_yaml(cfg, resolve=True))
         training = training_hash(config)
         record = SweepRecord.read(self.folder)
-        failures = FailureNote(error_file(self.folder, training))
-        with ending_with(self.sweep, local=self.local), failures:
+        with ending_with(self.sweep, local=self.local), noting_failure(error_file(self.folder, training)):
             try:
                 with self._output(training), _job_lock(record, config, training):
                     run = self._finished_run(cfg, record.runs, training, evaluation_keys(config))
@@ -197,22 +195,17 @@ def _progress(run: RunReader) -> tuple[int, str]:
     return int(last.removeprefix("iteration_")) if last.startswith("iteration_") else 0, run.path.name
 
 
-@dataclass(frozen=True)
-class FailureNote:
+@contextmanager
+def noting_failure(file: Path) -> Iterator[None]:
     """A context that writes an error which leaves it to ``file``, the message first; without an error there is no file.
 
     An interrupt is no error.
     """
-
-    file: Path
-
-    def __enter__(self) -> None:
-        self.file.unlink(missing_ok=True)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, Exception):
-            message = " ".join(f"{type(error).__name__}: {error}".split())
-            self.file.parent.mkdir(exist_ok=True)
-            write_atomic(self.file, f"{message}\n\n{''.join(traceback.format_exception(error))}")
+    file.unlink(missing_ok=True)
+    try:
+        yield
+    except Exception as error:
+        message = " ".join(f"{type(error).__name__}: {error}".split())
+        file.parent.mkdir(exist_ok=True)
+        write_atomic(file, f"{message}\n\n{''.join(traceback.format_exception(error))}")
+        raise

@@ -1,51 +1,40 @@
-"""Sweeps and reproduced tables as their pages and notebooks show them: the runs of each setting, also those that go on,
-and tables as cells.
+"""Sweeps as their pages and notebooks show them: the runs of each setting, also those that go on, and tables as cells.
 
 Unlike the files of a sweep they are made of what is there: a damaged run is named and left out.
 """
 
 from __future__ import annotations
 
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..runs.bounded import UnreadableError, read_text
-from ..runs.files import SWEEP, RunDirectoryError
+from ..runs.files import SWEEP
 from ..runs.index import is_run, readable_runs
 from ..runs.tables import PlainTable, data_frame, html_table
-from .cross_play import matrices
 from .outcomes import with_readings
-from .page import READ, TESTED, WORDS, estimates_cells, needed
-from .publication_results import TableResults
+from .page import sweep_tables
 from .record import SweepRecord
 from .rows import NESTED, SweepJob, TableRow, aggregate
-from .tables import budgets_line, readings_cells, settings_cells, verdicts_cells
 from .verdicts import judge
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-PLOTS = {"plot.svg": "Ours beside the paper's", "cross_play.svg": "Cross-play by regimes and seeds"}
-"""The charts of a table, with their titles."""
-
 
 @dataclass(frozen=True)
 class Overview:
     """``settings``: of each setting and variant of a sweep the folders of its runs, one per seed, finished or not.
-    ``tables`` and ``plots`` (by title, URLs of SVG) of a reproduced table are those of the last time that `troupe
-    reproduce` ended.  ``problems``: sentences about what is missing, and about runs that cannot be read."""
+    ``problems``: sentences about what is missing, and about runs that cannot be read."""
 
     name: str
-    question: str = ""
-    settings: Mapping[str, Sequence[Path]] = field(default_factory=dict)
-    tables: Sequence[PlainTable] = ()
-    problems: Sequence[str] = ()
-    plots: Mapping[str, str] = field(default_factory=dict)
+    question: str
+    settings: Mapping[str, Sequence[Path]]
+    tables: Sequence[PlainTable]
+    problems: Sequence[str]
 
     @classmethod
     def of_sweep(cls, folder: Path) -> Overview:
@@ -63,38 +52,6 @@ class Overview:
             if row["status"] != "finished":
                 problems.append(_sentence(job, row, begun=path is not None))
         return cls(record.name, record.question, settings, _tables(record, rows), problems)
-
-    @classmethod
-    def of_table(cls, folder: Path) -> Overview:
-        """Of a folder with :func:`parts_of`."""
-        name, file = f"{folder.parent.name}, {folder.name}", folder / "summary.jsonl"
-        if not file.is_file():
-            missing = f"{file} is missing: the table has not ended yet, or was killed. The same command writes it."
-            return cls(name, problems=[missing])
-        try:
-            results = TableResults.read(file)
-        except RunDirectoryError as error:
-            return cls(name, problems=[f"{error}. The table's own results are left out."])
-        table, verdicts = results.table, results.verdicts()
-        read = READ.format(unit="per cent" if table.unit == "%" else table.unit)
-        words = _plain(f"{WORDS}{TESTED}{needed(verdicts)}")
-        tables = [
-            PlainTable("Results beside the paper's", *estimates_cells(results.estimates()), read),
-            PlainTable("Claims", *verdicts_cells(verdicts), words),
-        ]
-        tables += [
-            PlainTable(f"Cross-play, {title}", *cells, f"The {note}") for title, note, cells in matrices(results)
-        ]
-        tables = [one for one in tables if one.lines]
-        plots, problems = {}, []
-        for chart, title in PLOTS.items():
-            try:
-                plots[title] = image_url(read_text(folder, chart))
-            except FileNotFoundError:
-                pass
-            except UnreadableError as error:
-                problems.append(f"{folder / chart} {error}.")
-        return cls(f"{table.title}, {results.scale}", table.question, tables=tables, problems=problems, plots=plots)
 
 
 class Sweep:
@@ -143,15 +100,6 @@ def parts_of(folder: Path) -> list[Path]:
     return sorted(file.parent for file in folder.glob(f"parts/*/{SWEEP}"))
 
 
-def image_url(svg: str) -> str:
-    """For an image of a page, in which a stranger's drawing runs no script and loads nothing."""
-    return f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
-
-
-def _plain(text: str) -> str:
-    return text.replace("`", "").replace("*", "")
-
-
 def _sentence(job: SweepJob, row: TableRow, begun: bool) -> str:
     what = {"failed": "failed", "missing": "is not finished" if begun else "is missing"}[row["status"]]
     variant = f" {job.variant}" if job.variant else ""
@@ -160,12 +108,6 @@ def _sentence(job: SweepJob, row: TableRow, begun: bool) -> str:
 
 
 def _tables(record: SweepRecord, rows: Sequence[TableRow]) -> list[PlainTable]:
-    rows, budgets = with_readings(rows, record.threshold)
-    settings, verdicts = aggregate(rows), judge(record.claims, rows)
-    tables = [PlainTable("Verdicts", *verdicts_cells(verdicts), _plain(TESTED))] if verdicts else []
-    legend = "Success on held-out tasks: the mean over seeds with its 95 % interval over seeds and tasks."
-    tables.append(PlainTable("Settings of the sweep", *settings_cells(settings), legend))
-    if budgets:
-        cells = readings_cells(settings, record.threshold)
-        tables.append(PlainTable("At equal budgets", *cells, _plain(budgets_line(budgets))))
-    return tables
+    """Those of the sweep's page; notes are no Markdown here."""
+    tables = sweep_tables(rows, record.claims, record.threshold)
+    return [replace(table, note=table.note.replace("`", "").replace("*", "")) for table in tables]

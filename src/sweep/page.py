@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,11 @@ from scipy.stats import t
 
 from ..errors import number_of
 from ..runs.directory import write_atomic
-from .cross_play import csv_rows, matrices
+from ..runs.tables import PlainTable
+from .claims import Claim
+from .cross_play import MATRIX, matrices
 from .outcomes import with_readings
-from .publication_file import SILENT, TableFile, cross_name
+from .publication_file import TableFile
 from .publication_results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults, counted
 from .record import SweepRecord
 from .rows import TableRow, aggregate
@@ -28,7 +29,6 @@ from .tables import (
     csv_text,
     figure_name,
     latex,
-    latex_figure,
     markdown,
     readings_cells,
     runs_cells,
@@ -73,62 +73,53 @@ def has_charts() -> bool:
 
 
 def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
-    """Make ``table.md`` and ``.tex``, ``curves.svg``, ``.pdf`` and ``.tex``, ``runs.csv``, ``settings.csv``,
-    ``verdicts.csv`` and ``summary.jsonl`` of the sweep in ``folder`` anew, without those that have nothing in them.
+    """Make ``table.md`` and ``.tex``, ``curves.svg`` and ``.pdf``, ``runs.csv``, ``settings.csv``, ``verdicts.csv`` and
+    ``summary.jsonl`` of the sweep in ``folder`` anew, without those that have nothing in them.
 
     Returns the page and the rows of its runs.  Raises :class:`RunDirectoryError` naming a file that cannot be read.
     """
     summary = SweepRecord.read(folder).summary()
     rows, _ = with_readings(summary.rows, summary.threshold)
-    charts = _drawn(summary, folder)
-    page = sweep_page(summary, "curves.svg" if "curves.svg" in charts else "")
-    page += "" if has_charts() else f"\n{NO_CHARTS}"
+    page = sweep_page(summary, _draw(summary, folder / "curves")) + ("" if has_charts() else f"\n{NO_CHARTS}")
     files = {"table.md": page, "summary.jsonl": summary.text(), "runs.csv": csv_text(rows)}
     settings = aggregate(rows)
     files |= {"settings.csv": csv_text(settings), "verdicts.csv": csv_text(judge(summary.claims, rows))}
     tasks = sorted({str(row["after_episodes"]) for row in rows if row.get("after_episodes")})
     caption = f"{summary.question or summary.name} {MEANT.format(' or '.join(tasks) + ' ' if tasks else '')}"
     files |= {"table.tex": latex(settings_cells(settings), caption, summary.name, COSTS)}
-    files |= {"curves.tex": _figure_tex(summary) if "curves.pdf" in charts else ""}
     _write_or_remove(folder, files)
     return page, rows
 
 
 def write_results(results: TableResults, folder: Path) -> str:
-    """Write ``table.md``, ``.tex`` and ``.csv``, ``verdicts.csv``, ``cross_play.csv``, ``summary.jsonl``, and ``plot``
-    and ``cross_play`` as ``.svg`` and ``.pdf``, each where there is anything for it, and remove an earlier one where
-    there is not.
+    """Write ``table.md``, ``.tex`` and ``.csv``, ``verdicts.csv``, ``summary.jsonl``, and ``plot.svg`` and ``.pdf``,
+    each where there is anything for it, and remove an earlier one where there is not.
 
     Returns the page."""
     folder.mkdir(parents=True, exist_ok=True)
-    charts = _drawn(results, folder)
-    names = ("plot.svg" if "plot.svg" in charts else "", "cross_play.svg" if "cross_play.svg" in charts else "")
-    page = table_page(results, *names) + ("" if has_charts() else f"\n{NO_CHARTS}")
+    page = table_page(results, _draw(results, folder / "plot")) + ("" if has_charts() else f"\n{NO_CHARTS}")
     files = {"table.md": page, "summary.jsonl": results.text(), "table.csv": csv_text(_flat(results.estimates()))}
-    files |= {"verdicts.csv": csv_text(results.verdicts()), "cross_play.csv": csv_text(csv_rows(results))}
+    files |= {"verdicts.csv": csv_text(results.verdicts())}
     caption = f"{results.table.title}: {seeds_of(results)}, scale {results.scale}. {MEANT.format('')}"
     files |= {"table.tex": latex(estimates_cells(results.estimates()), caption, results.table.name, ("section",))}
     _write_or_remove(folder, files)
     return page
 
 
-def _drawn(what: SweepSummary | TableResults, folder: Path) -> list[str]:
-    """The names of the charts that are written to ``folder``."""
-    if not has_charts():
-        for name, kind in product(("curves", "plot", "cross_play"), ("svg", "pdf")):
-            (folder / f"{name}.{kind}").unlink(missing_ok=True)  # of earlier figures
-        return []
-    from .figures import curves_figure, heat_map, table_figure, write_figures  # of an extra
+def _draw(what: SweepSummary | TableResults, place: Path) -> str:
+    """Write the chart of ``what`` as SVG and PDF at ``place``, and remove an earlier one where there is none by now.
+    Returns the name of the SVG, or ""."""
+    figure = None
+    if has_charts():
+        from .figures import curves_figure, table_figure, write_figure  # of an extra
 
-    if isinstance(what, SweepSummary):
-        return write_figures({"curves": curves_figure(what)}, folder)
-    return write_figures({"plot": table_figure(what), "cross_play": heat_map(what)}, folder)
-
-
-def _figure_tex(summary: SweepSummary) -> str:
-    from .figures import curves_caption  # of an extra
-
-    return latex_figure("curves", curves_caption(summary), summary.name)
+        figure = curves_figure(what) if isinstance(what, SweepSummary) else table_figure(what)
+    if figure is not None:
+        write_figure(figure, place)
+        return f"{place.name}.svg"
+    for kind in ("svg", "pdf"):
+        place.with_suffix(f".{kind}").unlink(missing_ok=True)
+    return ""
 
 
 def _write_or_remove(folder: Path, files: Mapping[str, str]) -> None:
@@ -140,25 +131,36 @@ def _write_or_remove(folder: Path, files: Mapping[str, str]) -> None:
             (folder / name).unlink(missing_ok=True)
 
 
+def sweep_tables(rows: Sequence[TableRow], claims: Sequence[Claim], threshold: float | None) -> list[PlainTable]:
+    """The settings of a sweep, at equal budgets too, and the verdicts on its claims; notes are Markdown."""
+    rows, budgets = with_readings(rows, threshold)
+    settings, verdicts = aggregate(rows), judge(claims, rows)
+    tables = [PlainTable("Settings", *settings_cells(settings))]
+    if budgets:
+        cells = readings_cells(settings, threshold)
+        tables.append(PlainTable("At equal budgets", *cells, budgets_line(budgets)))
+    if verdicts:
+        tables.append(PlainTable("Verdicts", *verdicts_cells(verdicts), TESTED))
+    return tables
+
+
 def sweep_page(summary: SweepSummary, figure: str = "") -> str:
     """The page of a sweep; ``figure`` is the path of its learning curves."""
-    rows, budgets = with_readings(summary.rows, summary.threshold)
-    settings, verdicts = aggregate(rows), judge(summary.claims, rows)
-    parts = [f"# Sweep {summary.name}\n", f"{summary.question}\n" if summary.question else ""]
-    parts += ["## Settings\n", markdown(*settings_cells(settings))]
+    settings, *others = sweep_tables(summary.rows, summary.claims, summary.threshold)
+    parts = [f"# Sweep {summary.name}\n", f"{summary.question}\n" if summary.question else "", *_section(settings)]
     parts += [f"![Success on validation tasks over training]({figure})\n"] if figure else []
-    if budgets:
-        parts += ["## At equal budgets\n", markdown(*readings_cells(settings, summary.threshold))]
-        parts += [budgets_line(budgets)]
-    parts += [uncurved_line(rows)]
-    parts += ["## Verdicts\n", markdown(*verdicts_cells(verdicts)), TESTED] if verdicts else []
-    parts += ["## Runs\n", markdown(*runs_cells(rows)), LEGEND, codes_line(rows), cost_line(rows)]
+    parts += [part for table in others for part in _section(table)]
+    parts += [uncurved_line(summary.rows), "## Runs\n", markdown(*runs_cells(summary.rows)), LEGEND]
+    parts += [codes_line(summary.rows), cost_line(summary.rows)]
     return "\n".join(part for part in parts if part)
 
 
-def table_page(results: TableResults, figure: str = "", matrix: str = "", level: int = 1) -> str:
-    """The page of a table; ``figure`` is the path of the plot, ``matrix`` that of cross-play's; ``level`` of its
-    headings."""
+def _section(table: PlainTable) -> list[str]:
+    return [f"## {table.title}\n", markdown(table.heads, table.lines), table.note]
+
+
+def table_page(results: TableResults, figure: str = "", level: int = 1) -> str:
+    """The page of a table; ``figure`` is the path of the plot, ``level`` that of its headings."""
     table, head, verdicts, crossed = results.table, "#" * level, results.verdicts(), matrices(results)
     parts = [
         f"{head} {table.title}\n",
@@ -172,8 +174,7 @@ def table_page(results: TableResults, figure: str = "", matrix: str = "", level:
         "; ".join(f"{name}: {count}" for name, count in counted(verdicts).items()) + ".\n",
         f"{WORDS}{TESTED}{needed(verdicts)}",
         f"{head}# Cross-play\n" if crossed else "",
-        *(f"{title}: {note}\n{markdown(*cells)}" for title, note, cells in crossed),
-        f"![Cross-play by regimes and seeds]({matrix})\n" if matrix else "",
+        *(f"{title}: {MATRIX}\n{markdown(*cells)}" for title, cells in crossed),
         f"{head}# Settings\n",
         markdown(*publication_cells(table)),
         *(f"{note}\n" for note in table.notes),
@@ -213,17 +214,13 @@ def needed(verdicts: Sequence[Mapping[str, Any]]) -> str:
 def publication_cells(table: TableFile) -> Cells:
     """One line per setting and team: its overrides, and what the publication has on it."""
     lines = [[name, _code(overrides), table.sections[name]] for name, overrides in table.settings.items()]
-    crossed = {cross_name(row, column) for row in table.cross_play for column in table.cross_play}
-    for name, team in ((name, team) for name, team in table.teams.items() if name not in crossed):
+    for name, team in table.teams.items():
         partners = [
             f"its {agent.strip('<>')} agent with the policy of *{setting}* ({SEEDS[team.seeds]})"
             for agent, setting in team.agents.items()
         ]
         words = [f"finished runs of *{team.setting}*", *partners, _code(team.keys)]
         lines.append([name, "; ".join(word for word in words if word), table.sections[name]])
-    if table.cross_play:
-        each = f"the second agent's policy of one, the first agent's of any of {', '.join(table.cross_play)}"
-        lines.append(["cross-play by regime", each, SILENT])
     return without_empty(["setting", "overrides", "publication"], lines)
 
 

@@ -86,21 +86,10 @@ def latex(cells: Cells, caption: str, label: str, without: Sequence[str] = ()) -
     rows = ["{}" + " & ".join(_tex(cell) for cell in line) + r" \\" for line in (heads, *lines)]
     body = "\n".join([r"\toprule", rows[0], r"\midrule", *rows[1:], r"\bottomrule"])
     return (
-        f"\\begin{{table}}\n\\centering\n{_caption(caption)}\\label{{tab:{label}}}\n{FITTING}"
+        f"\\begin{{table}}\n\\centering\n\\caption{{{' '.join(caption.split()).translate(TEX)}}}\n"
+        f"\\label{{tab:{label}}}\n{FITTING}"
         f"\\begin{{tabular}}{{{'l' * len(heads)}}}\n{body}\n\\end{{tabular}}}}\n\\end{{table}}\n"
     )
-
-
-def latex_figure(name: str, caption: str, label: str) -> str:
-    """``NAME.pdf`` as a LaTeX figure, with ``\\usepackage{graphicx}``."""
-    return (
-        f"\\begin{{figure}}\n\\centering\n\\includegraphics[width=\\linewidth]{{{name}.pdf}}\n"
-        f"{_caption(caption)}\\label{{fig:{label}}}\n\\end{{figure}}\n"
-    )
-
-
-def _caption(text: str) -> str:
-    return f"\\caption{{{' '.join(text.split()).translate(TEX)}}}\n"
 
 
 def _tex(cell: str) -> str:

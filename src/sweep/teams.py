@@ -13,7 +13,7 @@ from ..runs.run import RunReader
 from .measures import METRICS
 from .outcomes import Outcomes, combined
 from .plan import EVALUATION, PartPlan
-from .publication_file import PLACES, PlayedTeam
+from .publication_file import PlayedTeam
 from .rows import SweepJob, TableRow
 from .summary import StoredRun, stored_cells
 
@@ -89,15 +89,6 @@ def play_teams(plan: PartPlan, evaluate: Evaluate, say: Callable[[str], None]) -
             if outcomes is not None:
                 say(f"{place}, success {outcomes.mean:.3f}")
             yield replace(cell, outcomes=outcomes)
-
-
-def speaking(cell: Cell, team: PlayedTeam) -> tuple[Place, Place] | None:
-    """Whose policies the first and the second agent of ``cell`` have; None where the keys of ``team`` decide it."""
-    if team.speakers is None:
-        return None
-    seeds = (cell.other_seed if place in team.agents else cell.seed for place in PLACES)
-    (first, one), (second, other) = zip(team.speakers, seeds, strict=True)
-    return (first, one), (second, other)
 
 
 def team_rows(cells: Sequence[Cell], teams: Mapping[str, PlayedTeam], runs: Sequence[TableRow]) -> list[TableRow]:

@@ -1,6 +1,5 @@
 """The command that writes a report, of one run or of several."""
 
-import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -63,7 +62,7 @@ def test_a_sweep(tmp_path: Path, disk: Any, capsys: pytest.CaptureFixture[str]) 
     main([str(record.folder)])
     assert capsys.readouterr().out == f"{record.folder / 'report.html'}\n"
     text = (record.folder / "report.html").read_text()
-    for part in ("<h1>s</h1>", "Is b better?", "b beats a", "Settings of the sweep", "+60.0 <small>points"):
+    for part in ("<h1>s</h1>", "Is b better?", "b beats a", "<h2>Settings</h2>", "<td>+60.0</td>"):
         assert part in text
     main([str(record.folder), str(tmp_path / "game" / "2-0"), "--out", str(tmp_path / "x.html")])
     assert "3 settings" in (tmp_path / "x.html").read_text()
@@ -73,7 +72,7 @@ def test_a_sweep(tmp_path: Path, disk: Any, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_reproduced_table(tmp_path: Path, disk: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    """The folder that `troupe reproduce` names: its parts are sweeps, its results stand beside the paper's."""
+    """The folder that `troupe reproduce` names: its parts are sweeps."""
     folder = tmp_path / "reproduce" / "writing" / "laptop"
     for part in ("writing", "more"):
         record = replace(disk.sweep(tmp_path / part), folder=folder / "parts" / part, name=f"writing, {part}")
@@ -81,35 +80,15 @@ def test_a_reproduced_table(tmp_path: Path, disk: Any, capsys: pytest.CaptureFix
         for k, wins in ((2, 2), (4, 8)):
             for seed in (0, 1):
                 disk.run(tmp_path / part / "game" / f"{k}-{seed}", disk.config(seed, k), disk.scores(1, wins, wins))
-    summary = folder / "summary.jsonl"
-    shutil.copy(ROOT / "docs/results/reproduction/writing_laptop.jsonl", summary)
-    (folder / "plot.svg").write_text("<svg><script>alert(1)</script></svg>")
     main([str(folder)])
     assert capsys.readouterr().out == f"{folder / 'report.html'}\n"
     text = (folder / "report.html").read_text()
-    for part in (
-        "<h1>MAGRPO, writing, laptop</h1>",
-        "Results beside the paper&#39;s",
-        "<h2>Claims</h2>",
-        "does not appear",
-    ):
-        assert part in text, part
-    assert text.count('class="diff"') == 2 and "writing, more: a" in text  # no setting is compared across worlds
-    assert '<img src="data:image/svg+xml;base64,' in text and "alert(1)" not in text  # a drawing may be a stranger's
-
-    summary.write_text(summary.read_text()[:3000])
-    main([str(folder)])
-    error = capsys.readouterr().err
-    assert f"{summary} is no summary of a sweep or a table" in error
-    assert "The table's own results are left out." in error
-    assert "writing, more: Settings of the sweep" in (folder / "report.html").read_text()
-    summary.unlink()
-    main([str(folder)])
-    assert "summary.jsonl is missing: the table has not ended yet, or was killed." in capsys.readouterr().err
+    assert "<h1>writing, more; writing, writing</h1>" in text and "writing, more: Settings" in text
+    assert text.count(" less writing, ") == 2 and "writing, more: a" in text  # no setting is compared across worlds
     (folder / "parts" / "more" / "sweep.json").write_text("{")
     main([str(folder)])  # the other part is shown
     assert "parts/more/sweep.json cannot be read" in capsys.readouterr().err
-    assert (folder / "report.html").read_text().count('class="diff"') == 1
+    assert (folder / "report.html").read_text().count("b less a") == 1
     (folder / "parts" / "writing" / "sweep.json").write_text("")
     with pytest.raises(SystemExit, match=r"error: .*more/sweep\.json cannot be read.*no run is left to show"):
         main([str(folder)])

@@ -82,11 +82,11 @@ def test_settings_beyond_the_colours_are_dashed() -> None:
     assert [tag(place) for place in (0, 6, 7)] == ["s0", "s6", "s7 dashed"]
 
 
-def test_curves_begin_at_the_test_before_training_and_a_hidden_one_is_named(setting: Callable[..., Setting]) -> None:
+def test_curves_begin_at_the_test_before_training(setting: Callable[..., Setting]) -> None:
     tested = {"eval_before/success": 0.25}
     both = [setting(name, success(None, 0.5), **tested) for name in "ab"]
     by_iteration, by_cost = learning_curves([*both, setting("c", success(None, 0.75))])
     assert [mark.name for mark in by_iteration.marks] == ["", "", "a", "b", "c"]
     assert by_iteration.marks[0].line.startswith("M0.0 750.0 L")
-    end = "Dashed: from success on the test tasks before training. a has the same points as b, which hides it."
+    end = "Dashed: from success on the test tasks before training."
     assert by_iteration.note.endswith(end) and by_cost.note.endswith(end)

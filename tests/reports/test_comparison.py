@@ -41,7 +41,7 @@ def test_a_whole_page(folders: list[Path]) -> None:
     assert "<h1>game</h1>" in text and "<span>2 settings</span><span>4 runs</span><span>all finished</span>" in text
     assert "k=2 <small>2 seeds" in text and "k=4 <small>2 seeds" in text
     assert "85.0 %" in text  # (0.8 + 0.9) / 2
-    assert "+60.0 <small>points" in text and "25.0 % → 85.0 %" in text and "2 seeds, 10 tasks" in text
+    assert "<td>+60.0</td>" in text and "<td>25.0 %</td><td>85.0 %</td><td>2</td><td>10</td>" in text
     assert re.search(r"algorithm\.sampler\.k</th><td[^>]*>2</td><td[^>]*>4</td>", text)
     assert "Success on validation tasks, by completions of training" in text
     assert "Not everything is there" not in text and "Versions differ" not in text
@@ -51,7 +51,7 @@ def test_the_page_needs_nothing_else(folders: list[Path]) -> None:
     text = page(folders)
     script = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)[-1]
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    assert f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{digest}'" in text
+    assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in text
     assert not re.search(r"<(?:link|img|iframe|object|base|form|a)\b|\bsrc=|url\(|@import", text)
 
 
@@ -75,27 +75,18 @@ def test_what_is_missing_is_named_and_the_rest_is_shown(folders: list[Path]) -> 
         f"{folders[2]}: episodes/test_00004.jsonl, line 10, is not a whole JSON object",
         f"{folders[3]} has layout 1, not 2",
         "trained by 2 versions of the code",
-        "01234567 (k4-1)",
+        "01234567",
         "seed 0: 9 of 10 tasks in common",
         "3 finished",
-        "+66.7 <small>points",  # of seed 0 alone: 8 of 9 tasks less 2 of 9
+        "<td>+66.7</td>",  # of seed 0 alone: 8 of 9 tasks less 2 of 9
     ):
         assert part in text, part
 
 
-def test_versions_are_commits_or_hashes_of_code_that_no_commit_has(folders: list[Path]) -> None:
-    def written(*versions: tuple[str, str]) -> str:
-        for folder, (code, commit) in zip(folders, versions, strict=True):
-            (folder / "versions.json").write_text(json.dumps({"run_format": 2, "code": code * 16, "commit": commit}))
-        return page(folders)
-
-    # as the present code and that of earlier runs, whose hash was of the files that their settings used
-    assert "versions of the code" not in written(("0", "aaa"), ("0", "aaa"), ("1", "aaa"), ("1", "aaa"))
-    assert "versions of the code" not in written(*[("0", "unknown")] * 4)
-    assert "versions of the code" not in written(("0", "aaa"), ("0", "aaa"), ("0", "bbb"), ("0", "bbb"))
-    text = written(("0", "aaa"), ("0", "aaa"), ("0", "bbb"), ("1", "bbb-dirty"))
-    assert "trained by 3 versions of the code" in text
-    assert "aaa (k2-0, k2-1); bbb (k4-0); 11111111 (k4-1)" in text
+def test_runs_of_other_code_are_named(folders: list[Path]) -> None:
+    for folder, code in zip(folders, "0011", strict=True):
+        (folder / "versions.json").write_text(json.dumps({"run_format": 2, "code": code * 16}))
+    assert "trained by 2 versions of the code (00000000, 11111111)" in page(folders)
 
 
 def test_runs_that_did_not_end_say_so(folders: list[Path]) -> None:
@@ -123,14 +114,6 @@ def test_alarms_are_listed(folders: list[Path]) -> None:
     summary = json.loads((folders[0] / "summary.json").read_text()) | {"alarms": [{"text": "entropy fell"}, 7]}
     (folders[0] / "summary.json").write_text(json.dumps(summary))
     assert "<b>k=2, seed 0</b>: entropy fell" in page(folders)
-
-
-def test_the_caption_is_of_what_is_drawn(folders: list[Path], disk: Any) -> None:
-    text = page(folders)
-    assert "a dot is a task; a line is its interval over seeds" in text
-    for folder in folders:
-        disk.episodes(folder, "test_00004", 0.5, 70)
-    assert "a dot is a task." in page(folders)
 
 
 def test_one_setting_has_no_differences(folders: list[Path]) -> None:

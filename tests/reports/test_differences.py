@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from troupe.evaluation.statistics import DIFFERENCE, SHARE, bootstrap_interval, holm, mcnemar, t_interval, wilson
-from troupe.reports.differences import differences, signed, success_of
+from troupe.evaluation.statistics import SHARE, bootstrap_interval, holm, mcnemar, t_interval, wilson
+from troupe.reports.differences import Difference, differences, differences_table, signed, success_of
 from troupe.reports.grouping import Setting
 from troupe.runs.run import RunReader
 
@@ -34,84 +34,81 @@ def setting(tmp_path: Path, disk: Any, lines: Callable[..., None], episode: Call
     return make
 
 
+def only(settings: Sequence[Setting]) -> tuple[Difference, Any]:
+    """The one difference of ``settings``, and its figures."""
+    (row,) = differences(settings)
+    return row, row.compared
+
+
 def test_one_seed(setting: Make) -> None:
-    one, other = setting("one", {0: [1, 1, 0, 0]}), setting("other", {5: [1, 0, 1, 1]})
-    (row,) = differences([one, other], [0, 1])
-    assert (row.seeds, row.tasks, row.means, row.mean) == (1, 4, (0.5, 0.75), 0.25)
-    assert row.interval == bootstrap_interval([0, -1, 1, 1]) and row.p == mcnemar(1, 2)
-    assert [(task.task_id, task.difference, task.interval) for task in row.by_task] == [
-        ("b", -1, None),
-        ("a", 0, None),
-        ("c", 1, None),
-        ("d", 1, None),
-    ]
-    assert row.counts == {"first": 1, "neither": 1, "second": 2}
-    assert row.chart is not None and [hit.tip.split("\n")[0] for hit in row.chart.hits] == ["b", "a", "c", "d"]
+    row, own = only([setting("one", {0: [1, 1, 0, 0]}), setting("other", {5: [1, 0, 1, 1]})])
+    assert (own.seeds, own.tasks, own.first, own.second, own.difference) == (1, 4, 0.5, 0.75, 0.25)
+    assert own.interval == bootstrap_interval([0, -1, 1, 1]) and own.p == mcnemar(1, 2)
+    (line,) = differences_table([row]).lines
+    assert line[:2] == ["other less one", "+25.0"] and line[3:] == ["50.0 %", "75.0 %", "1", "4", "1", ""]
 
 
 def test_settings_of_other_groups_are_not_compared(setting: Make) -> None:
     settings = [
         replace(setting(name, {0: [1, 0]}), group=group) for name, group in (("a", "x"), ("b", "x"), ("c", "y"))
     ]
-    assert [(row.first, row.second) for row in differences(settings, [0, 1, 2])] == [("a", "b")]
+    assert [(row.first, row.second) for row in differences(settings)] == [("a", "b")]
 
 
-def test_seeds_are_paired_and_tasks_have_an_interval_over_seeds(setting: Make) -> None:
+def test_seeds_are_paired(setting: Make) -> None:
     one = setting("one", {0: [0, 0, 1], 1: [0, 1, 1], 2: [1, 1, 1]})
     other = setting("other", {2: [1, 0, 0], 1: [1, 1, 1], 0: [1, 0, 1]})
-    (row,) = differences([one, other], [0, 1])
-    assert (row.seeds, row.tasks, row.note) == (3, 3, "")
-    assert row.mean == pytest.approx(((1 + 0 + 0) / 3 + (1 + 0 + 0) / 3 + (0 - 1 - 1) / 3) / 3)
-    assert row.interval[0] < row.mean < row.interval[1] and 0 < row.p <= 1
-    a = next(task for task in row.by_task if task.task_id == "a")
-    assert (a.first, a.second, a.seeds) == (pytest.approx(1 / 3), 1.0, 3)
-    assert a.interval == t_interval([1, 1, 0], DIFFERENCE)
+    row, own = only([one, other])
+    assert (own.seeds, own.tasks, row.note) == (3, 3, "")
+    assert own.difference == pytest.approx(((1 + 0 + 0) / 3 + (1 + 0 + 0) / 3 + (0 - 1 - 1) / 3) / 3)
+    assert own.interval[0] < own.difference < own.interval[1] and 0 < own.p <= 1
 
 
 def test_a_file_cut_in_the_middle_leaves_the_tasks_in_common(setting: Make) -> None:
-    one, other = setting("one", {0: [1, 1, 0, 0]}), setting("other", {0: [1, 0, 1]})
-    (row,) = differences([one, other], [0, 1])
-    assert (row.tasks, row.note, row.mean) == (3, "seed 0: 3 of 4 tasks in common", 0.0)
+    row, own = only([setting("one", {0: [1, 1, 0, 0]}), setting("other", {0: [1, 0, 1]})])
+    assert (own.tasks, row.note, own.difference) == (3, "seed 0: 3 of 4 tasks in common", 0.0)
 
 
 def test_a_lost_episode_takes_one_task_and_leaves_the_others_crossed(setting: Make) -> None:
     first = {seed: [0, 0, 0, 1, 1, 1] for seed in range(3)}
     second = {seed: [1, 1, 1, 0, 1, 1] for seed in range(3)}
     lost = second | {1: [1, 1, 1, 0, 1, None]}
-    (whole,) = differences([setting("a", first, "abcde"), setting("b", second, "abcde")], [0, 1])
-    (row,) = differences([setting("c", first), setting("d", lost)], [0, 1])
-    assert row.interval == whole.interval and row.tasks == 6
+    _, whole = only([setting("a", first, "abcde"), setting("b", second, "abcde")])
+    _, own = only([setting("c", first), setting("d", lost)])
+    assert own.interval == whole.interval and own.tasks == 6
 
 
 def test_lost_episodes_do_not_count(setting: Make) -> None:
-    (row,) = differences([setting("one", {0: [1, None, 0]}), setting("other", {0: [1, 1, 1]})], [0, 1])
-    assert (row.tasks, row.mean) == (2, 0.5)
-    (row,) = differences([setting("all", {0: [None]}), setting("more", {0: [1]})], [0, 1])
-    assert row.problem == "all episodes are lost"
+    _, own = only([setting("one", {0: [1, None, 0]}), setting("other", {0: [1, 1, 1]})])
+    assert (own.tasks, own.difference) == (2, 0.5)
+    row, own = only([setting("all", {0: [None]}), setting("more", {0: [1]})])
+    assert own is None and row.note == "all episodes are lost"
 
 
 def test_what_cannot_be_compared_says_why(setting: Make) -> None:
     one = setting("one", {0: [1, 1], 1: [1, 1]})
-    (row,) = differences([one, setting("other", {7: [1, 1], 8: [1, 1]})], [0, 1])
-    assert row.problem == "no seed in common" and row.chart is None
-    (row,) = differences([one, setting("tasks", {0: [1, 1], 1: [1, 0]}, tasks="xy")], [0, 1])
-    assert row.problem == "seed 0 is left out: the test tasks are others; seed 1 is left out: the test tasks are others"
+    row, own = only([one, setting("other", {7: [1, 1], 8: [1, 1]})])
+    assert own is None and row.note == "no seed in common"
+    assert differences_table([row]).lines == [["other less one", "not compared", *[""] * 6, "no seed in common"]]
+    row, own = only([one, setting("tasks", {0: [1, 1], 1: [1, 0]}, tasks="xy")])
+    assert own is None
+    assert row.note == "seed 0 is left out: the test tasks are others; seed 1 is left out: the test tasks are others"
     empty = setting("empty", {0: [1, 1], 1: [1, 0]})
     (empty.runs[0].path / "episodes" / "test_00004.jsonl").unlink()
-    (row,) = differences([one, empty], [0, 1])
-    assert (row.seeds, row.mean) == (1, -0.5)
+    row, own = only([one, empty])
+    assert (own.seeds, own.difference) == (1, -0.5)
     assert row.note == "seed 0 is left out: empty-0 has no test episodes after training"
 
 
 def test_all_tests_of_a_page_are_corrected_together(setting: Make) -> None:
     settings = [setting(name, {0: wins}) for name, wins in (("a", [1] * 8), ("b", [0] * 8), ("c", [1] * 4 + [0] * 4))]
-    rows = differences(settings, [0, 1, 2])
+    rows = differences(settings)
     assert [(row.first, row.second) for row in rows] == [("a", "b"), ("a", "c"), ("b", "c")]
-    assert [row.p for row in rows] == holm([mcnemar(8, 0), mcnemar(4, 0), mcnemar(0, 4)])
+    assert [row.compared and row.compared.p for row in rows] == holm([mcnemar(8, 0), mcnemar(4, 0), mcnemar(0, 4)])
 
 
 def test_of_many_settings_each_is_compared_with_the_first(setting: Make) -> None:
-    rows = differences([setting(str(n), {0: [1, 0]}) for n in range(6)], list(range(6)))
+    rows = differences([setting(str(n), {0: [1, 0]}) for n in range(6)])
     assert [(row.first, row.second) for row in rows] == [("0", str(n)) for n in range(1, 6)]
 
 
@@ -136,22 +133,10 @@ def test_what_a_row_lacks_is_said(tmp_path: Path, disk: Any) -> None:
 
     assert after().notes == ()
     (runs[0] / "summary.json").write_text("{")
-    assert after().seeds == (0.4, 0.5, 0.6)
-    assert after().notes == ("counted from episodes/, which summary.json lacks",)
-    (runs[0] / "episodes" / "test_00004.jsonl").unlink()
+    assert after().seeds == (0.5, 0.6) and after().notes == ("2 of 3 seeds",)
     (runs[1] / "episodes" / "test_00004.jsonl").unlink()
     assert after().interval == t_interval([0.5, 0.6], SHARE)
     assert after().notes == ("2 of 3 seeds", "interval over seeds alone: test episodes are missing (1)")
-
-
-@pytest.mark.parametrize(("tasks", "drawn"), [(60, True), (61, False)])
-def test_intervals_of_many_tasks_are_not_drawn(setting: Make, tasks: int, drawn: bool) -> None:
-    names = [str(task) for task in range(tasks)]
-    one, other = (
-        setting(name, {0: [1] * tasks, 1: wins}, names) for name, wins in (("a", [1] * tasks), ("b", [0] * tasks))
-    )
-    (row,) = differences([one, other], [0, 1])
-    assert row.whiskers == drawn
 
 
 def test_signed() -> None:

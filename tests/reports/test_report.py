@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from troupe.evaluation.statistics import wilson
 from troupe.reports.report import write_report
 from troupe.reports.values import duration
 from troupe.runs.lock import Lock
@@ -79,13 +78,7 @@ def test_a_whole_report(run_dir: Path) -> None:
     for title in ("Success on held-out tasks", "Turns per episode", "Reward per message, in training", "Loss"):
         assert title in titles
     assert "train/POLICY/special" in titles and "Learning rate" not in titles  # what a run has, and only that
-    assert [link["data-kind"] for link in parsed.all("a")] == [
-        "newly_solved",
-        "newly_solved",
-        "solved_twice",
-        "failed_twice",
-    ]
-    assert len(parsed.all("article")) == 4 and not parsed.all("aside")
+    assert parsed.all("section", id="explorer") and not parsed.all("aside")
     assert "name: sokoban_shared" in body and "2.13.0" in body
 
 
@@ -96,7 +89,7 @@ def test_the_page_needs_nothing_else(run_dir: Path) -> None:
     digest = base64.b64encode(hashlib.sha256(parsed.texts["script"][-1].encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in str(policy["content"])
     assert not [tag for tag, _ in parsed.elements if tag in ("link", "img", "iframe", "object", "base", "form")]
-    assert all(str(link["href"]).startswith("#task-") for link in parsed.all("a"))
+    assert not parsed.all("a")
     assert not [attributes for _, attributes in parsed.elements if {"src", "srcset", "action"} & attributes.keys()]
     assert "url(" not in parsed.texts["style"][0] and "@import" not in parsed.texts["style"][0]
 
@@ -116,12 +109,11 @@ def test_hostile_text_stays_text(run_dir: Path, episode: Build, lines: Build, ro
     assert {tag for tag, _ in parsed.elements} <= {tag for tag, _ in plain.elements} | {"aside", "rect", "text"}
     assert not [name for _, attributes in parsed.elements for name in attributes if name.startswith("on")]
     assert HOSTILE in parsed.texts["h1"][0]
-    assert "margin-left:224px" in {attributes.get("style") for _, attributes in parsed.elements}  # a bounded depth
-    assert parsed.texts["pre"].count(HOSTILE) == 5  # the error; said and seen by two agents
+    assert parsed.texts["pre"].count(HOSTILE) == 1  # the error
 
 
-def test_half_characters_are_written(run_dir: Path, episode: Build, lines: Build) -> None:
-    lines(run_dir / "episodes" / "test_00003.jsonl", [episode("a", True, said="half \ud800")])
+def test_half_characters_are_written(run_dir: Path) -> None:
+    change(run_dir, status="failed", error="half \ud800")
     assert "half \ufffd" in page(run_dir).texts["body"][0]
 
 
@@ -145,7 +137,6 @@ def test_a_run_that_did_not_finish_says_so(run_dir: Path, status: str, summary: 
     assert ("was interrupted" if status == "interrupted" else "NonFiniteError: policy 'both'") in notice
     assert parsed.all("span", class_=f"status {status}")
     assert "2 of 3" in parsed.texts["body"][0]
-    assert "after 2 iterations (validation)" in parsed.texts["body"][0]
 
 
 def test_a_killed_run_says_what_is_missing(run_dir: Path, lines: Build) -> None:
@@ -157,8 +148,8 @@ def test_a_killed_run_says_what_is_missing(run_dir: Path, lines: Build) -> None:
     state, problems = parsed.texts["aside"]
     assert "The run was killed, or its summary.json is lost" in state
     assert "summary.json is missing." in problems and "episodes/ holds no episodes." in problems
-    assert "Neither summary.json nor episodes/ holds a finished evaluation." in parsed.texts["body"][0]
-    assert not parsed.all("figure") and not parsed.all("article")
+    assert "summary.json holds no finished evaluation." in parsed.texts["body"][0]
+    assert not parsed.all("figure")
 
 
 def test_a_run_that_goes_on_says_so(run_dir: Path) -> None:
@@ -169,27 +160,12 @@ def test_a_run_that_goes_on_says_so(run_dir: Path) -> None:
     assert "summary.json is damaged" in page(run_dir).texts["aside"][0]
 
 
-@pytest.mark.parametrize("damaged", [None, '{"eval/success'])
-def test_success_is_counted_where_the_summary_is_lost(run_dir: Path, damaged: str | None) -> None:
-    (run_dir / "summary.json").unlink()
-    if damaged:
-        (run_dir / "summary.json").write_text(damaged)
-    parsed = page(run_dir)
-    body = parsed.texts["body"][0]
-    low, high = wilson(3, 4)
-    assert "75.0 %" in body and f"{low * 100:.1f} % to {high * 100:.1f} %" in body
-    assert "Counted from episodes/ where summary.json does not hold it: before training, after training." in body
-    assert "test" in parsed.texts["figure"][0]
-
-
 def test_problems_are_grouped_by_file_and_handed_back(run_dir: Path) -> None:
     (run_dir / "metrics.jsonl").write_text("x\n" * 75)
-    (run_dir / "episodes" / "test_00003.jsonl").unlink()
     problems: list[str] = []
     write_report(run_dir, problems)
     assert problems == [
         "metrics.jsonl, line 1, is not a whole JSON object and is left out; so are 74 more lines.",
-        "episodes/ lacks test_00003.jsonl.",
     ]
 
 
@@ -209,14 +185,8 @@ def test_values_of_strange_kinds_do_no_harm(run_dir: Path, lines: Build, rows: R
 def test_a_run_of_an_older_version(old_run: Path) -> None:
     parsed = page(old_run)
     assert parsed.texts["h1"] == ["sokoban_specialized"] and not parsed.all("aside")
-    assert {"rollout/truncated_ratio", "Tokens per message, in training"} <= set(parsed.texts["h2"])
-    assert not any("cut_off" in title or "tokens_a_message" in title for title in parsed.texts["h2"])
-    assert [link["data-kind"] for link in parsed.all("a")] == [
-        "newly_solved",
-        "solved_twice",
-        "failed_twice",
-        "failed_twice",
-    ]
+    assert "rollout/cut_off" in parsed.texts["h2"]  # its metrics have their own names
+    assert parsed.all("section", id="explorer")
     assert "troupe.envs.sokoban.Sokoban" in parsed.texts["body"][0]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from troupe.runs.tables import LONGEST, LogTable, candidate_table, episode_table, markdown, tree_table
+from troupe.runs.tables import LONGEST, candidate_table, episode_table, tree_table
 from troupe.runs.trees import CANDIDATE_KEYS, NODE_KEYS, TREE_KEYS, tree_problem
 
 
@@ -57,19 +57,3 @@ def test_one_row_per_tree(tree: Callable[..., Any]) -> None:
         (0, "t", *place, 2, 4, 4, 0.5, 2, 1, 1.0, 1.0, 1.0),
         (1, "u", *place, 2, 2, 4, 0.5, 0, 0, None, None, None),
     ]
-
-
-def test_markdown_has_one_line_per_row() -> None:
-    table = LogTable("t", ("a", "b"), [(1, "x|y\nz"), (True, None), (0.123456, "é" * 9)])
-    assert markdown(table, longest=8).splitlines() == [
-        "| a | b |",
-        "|---|---|",
-        "| 1 | x&#124;y ⏎ z |",
-        "| True |  |",
-        "| 0.1235 | éééééééé… |",
-    ]
-
-
-def test_a_picture_is_a_block_of_its_rows() -> None:
-    rows = markdown(LogTable("t", ("said", "picture"), [("R", "###\n#.@"), ("D", "")])).splitlines()
-    assert rows[2:] == ["| R | <pre>###&#10;#.@</pre> |", "| D |  |"]

@@ -1,15 +1,12 @@
 """What the page about a sweep shows."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from troupe.runs.files import RunDirectoryError
-from troupe.sweep.cross_play import matrices
-from troupe.sweep.overview import Overview, Sweep, parts_of
-from troupe.sweep.publication_results import TableResults
+from troupe.sweep.overview import Overview, Sweep
 
 
 @pytest.fixture
@@ -28,10 +25,10 @@ def test_settings_tables_and_what_is_missing(root: Path) -> None:
     names = {setting: [path.name for path in paths] for setting, paths in overview.settings.items()}
     assert names == {"a": ["2-0", "2-1"], "b": ["4-0", "4-1"]}
     assert overview.problems == ["The run of setting b, seed 1, is not finished."]
-    assert [table.title for table in overview.tables] == ["Verdicts", "Settings of the sweep"]
-    claim = overview.tables[0].lines[0]
+    assert [table.title for table in overview.tables] == ["Settings", "Verdicts"]
+    claim = overview.tables[1].lines[0]
     assert claim[0] == "b beats a" and "undecided" in claim and "1 of 2 pairs finished" in claim
-    assert [line[:2] for line in overview.tables[1].lines] == [["a", "2"], ["b", "1 of 2"]]
+    assert [line[:2] for line in overview.tables[0].lines] == [["a", "2"], ["b", "1 of 2"]]
 
 
 def test_a_sweep_as_tables_and_in_a_notebook(root: Path) -> None:
@@ -60,30 +57,3 @@ def test_a_damaged_run_is_named_and_left_out(root: Path) -> None:
 def test_a_folder_without_a_sweep(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="neither a run directory nor a sweep"):
         Overview.of_sweep(tmp_path)
-
-
-SUMMARY = Path(__file__).parents[2] / "docs/results/reproduction/role_swap_laptop.jsonl"
-
-
-def test_cross_play_of_a_committed_table_is_a_table_of_the_page(tmp_path: Path) -> None:
-    folder = tmp_path / "role_swap" / "laptop"
-    folder.mkdir(parents=True)
-    shutil.copy(SUMMARY, folder / "summary.jsonl")
-    (folder / "plot.svg").write_text('<?xml version="1.0"?>\n<svg></svg>')
-    overview = Overview.of_table(folder)
-    shown = {table.title.removeprefix("Cross-play, "): table for table in overview.tables[2:]}
-    cells = {title: own for title, _, own in matrices(TableResults.read(SUMMARY))}
-    assert not overview.problems and len(cells) >= 5 and shown.keys() == cells.keys()
-    table = shown["plan_path, specialized, partners of shared weights"]
-    assert (table.heads, table.lines) == cells["plan_path, specialized, partners of shared weights"]
-    assert table.heads == ["", *(f"partner {seed}" for seed in range(5))] and len(table.lines) == 5
-    [(title, url)] = overview.plots.items()
-    assert title == "Ours beside the paper's" and url.startswith("data:image/svg+xml;base64,")
-    assert parts_of(folder) == []
-
-
-def test_a_table_that_has_not_ended_is_said(tmp_path: Path) -> None:
-    (overview,) = [Overview.of_table(tmp_path)]
-    assert "the table has not ended yet" in overview.problems[0] and not overview.tables
-    (tmp_path / "summary.jsonl").write_text("{}")
-    assert "The table's own results are left out." in Overview.of_table(tmp_path).problems[0]

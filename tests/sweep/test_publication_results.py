@@ -127,7 +127,7 @@ def test_a_team_without_one_of_its_runs_has_no_success(results: TableResults) ->
 
 def test_files_of_what_is_not_there_any_more_are_removed(results: TableResults, tmp_path: Path) -> None:
     write_results(results, tmp_path)
-    assert (tmp_path / "cross_play.csv").is_file() and (tmp_path / "verdicts.csv").is_file()
+    assert (tmp_path / "verdicts.csv").is_file()
     write_results(replace(results, cells=(), table=replace(results.table, claims=())), tmp_path)
     names = {path.name for path in tmp_path.iterdir() if path.name != "mine.yaml"}
     assert names - {"plot.svg", "plot.pdf"} == {"table.md", "table.tex", "table.csv", "summary.jsonl"}
@@ -165,8 +165,6 @@ def test_the_summary_gives_the_same_page(results: TableResults, tmp_path: Path) 
     assert "| seed 0 | 0.500 | 0.500 | 0.500 | 0.500 |" in page
     with (tmp_path / "out" / "table.csv").open() as file:
         assert [one["row"] for one in csv.DictReader(file)] == list(TABLE["rows"])
-    with (tmp_path / "out" / "cross_play.csv").open() as file:
-        assert [one["success"] for one in csv.DictReader(file)] == ["0.5"] * 16
 
 
 def test_thresholds_that_were_changed_after_the_runs_are_refused(results: TableResults, tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ from troupe.runs.lock import HeldError
 from troupe.sweep.outcomes import Outcomes
 from troupe.sweep.record import SweepRecord, cost_text, error_file, hours_of
 from troupe.sweep.rows import SweepJob
-from troupe.sweep.summary import stored_runs
 
 
 def by_seed(record: SweepRecord) -> list[SweepJob]:
@@ -98,23 +97,18 @@ def test_sweeps_that_share_the_runs_share_the_locks(disk: Any, tmp_path: Path) -
 # ---- what the missing runs take --------------------------------------------------------------------------------------
 
 
-SUMMARY = Path(__file__).parents[2] / "docs/results/reproduction/turns_laptop.jsonl"
-
-
 def job(training: str, setting: str = "own", completions: float = 5000.0) -> Any:
     return SimpleNamespace(training=training, setting=setting, completions=completions)
 
 
-def test_runs_in_a_summary_are_measured(tmp_path: Path) -> None:
-    first, second, third, *_ = stored_runs(SUMMARY)
-    jobs = [job(first.training_hash), job(second.training_hash), job(third.training_hash, "other")]
+def test_runs_are_measured_by_setting(tmp_path: Path) -> None:
+    costs = [("own", 10.0), ("own", 20.0), ("other", 30.0), ("other", None)]
+    rows = [{"setting": setting, "cpu_s": cpu_s, "completions": 100} for setting, cpu_s in costs]
+    record: Any = SimpleNamespace(rows=lambda: rows)
     missing = [job("1"), job("2", "other"), job("3", "third")]
-    record: Any = SimpleNamespace(jobs=[*jobs, *missing], runs=tmp_path, finished=(SUMMARY,))
-    one, two, three = (run.row["cpu_s"] / run.row["completions"] for run in (first, second, third))
     hours = hours_of(missing, [record])
     # Of a setting without a run at the mean of all.
-    rates = ((one + two) / 2, three, (one + two + three) / 3)
-    assert list(hours.values()) == [pytest.approx(rate * 5000 / 3600) for rate in rates]
+    assert list(hours.values()) == [pytest.approx(rate * 5000 / 3600) for rate in (0.15, 0.3, 0.2)]
     assert cost_text(missing[:1], hours) == f"1 run, {hours['1']:.2f} CPU-hours"
 
 
