@@ -4,7 +4,7 @@
 in `docs/results/evaluations/NAME.json`.  Tasks that none of them solved are tried on, with other seeds, until the first
 success or 4,096 attempts in all.  The share of tasks whose first success came within k attempts estimates pass@k
 without a model of any kind.  `docs/results/base_attempts.jsonl` keeps, of every task that 256 attempts left, which
-attempt was the first that solved it; a team of which it has a line goes on from there (`--most` is larger), or is left alone.
+attempt was the first that solved it; a team that it has goes on from there where `--most` is larger.
 
 `python bench/base_attempts.py table` prints the table of `docs/results/base_reach.md`.  Intervals over tasks: Wilson's
 for a share; for the k at which the base overtakes, 2,000 resamples of the tasks, base and trained team together.

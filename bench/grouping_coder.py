@@ -245,9 +245,9 @@ def trained_section(file: Path) -> str:
 **The gain is smaller than the law says at every offset; whether the noise agrees hangs on whether a message counts in
 its own baseline.** As AT-GRPO computes advantages it does, and by the threshold, which is on the noise, the law holds
 at {len(held)} of {len(OFFSETS)} offsets: without groups the noise is {noise:.2f} times AT-GRPO's without an offset,
-where the law says {law:.2f}, and {last_noise:.2f} times with one of {most:g}, where it says {last_law:.2f}. But a mean over
-four rewards takes a quarter of a message's own away, one over sixteen a sixteenth. With the mean of the others alone
-the noise of sixteen over that of four is {LEFT_OUT:.2f} times as large, {LEFT_OUT * noise:.2f} and
+where the law says {law:.2f}, and {last_noise:.2f} times with one of {most:g}, where it says {last_law:.2f}. But a mean
+over four rewards takes a quarter of a message's own away, one over sixteen a sixteenth. With the mean of the others
+alone the noise of sixteen over that of four is {LEFT_OUT:.2f} times as large, {LEFT_OUT * noise:.2f} and
 {LEFT_OUT * last_noise:.2f}: below the law at every offset. The gain is the same by both: {gain:.2f} and
 {last_gain:.2f}. The prediction, that from an offset of 2 on the noise is more than the law says, was wrong. Divided by
 the standard deviation advantages are on another scale for every grouping, so that the gain alone compares
