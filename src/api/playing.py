@@ -23,7 +23,6 @@ from ..rollout.engines.requests import derive
 from ..setup.checks import set_threads
 from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, read_team, untrained_team
 from ..setup.evaluation_actors import ActorFactory
-from ..setup.instantiation import call
 from ..setup.trust import Trust
 
 FENCE = "```"
@@ -44,8 +43,7 @@ def play_team(keys: Mapping[str, Any], console: Console | None = None) -> list[E
     check_whole("task", first, 0, ConfigError)
     check_whole("tasks", count, 1, ConfigError)
     request = read_request({**keys, "tasks": first + count, "samples": 1}, team)
-    if (threads := team.config["threads"] if keys["threads"] is None else keys["threads"]) is not None:
-        call("threads", set_threads, threads)
+    set_threads(keys["threads"], team.config["threads"])
     conditions = build_conditions(request, team, other_teams(request, team))
     if len(conditions) > 1:
         names = ", ".join(condition.name for condition in conditions)

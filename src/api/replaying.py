@@ -28,7 +28,6 @@ from ..runs.run import RunReader
 from ..setup.checks import set_threads
 from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, trained_team
 from ..setup.evaluation_actors import ActorFactory
-from ..setup.instantiation import call
 from ..setup.trust import Trust
 
 
@@ -93,8 +92,7 @@ def replay_episode(keys: Mapping[str, Any], console: Console | None = None) -> R
     episode = locate_episode(run, asked, _optional(keys, "sample", 0), place.node)
     _check_turn(keys, episode)
     check_whole("samples", samples := keys["samples"], 1, ConfigError)
-    if (threads := team.config["threads"] if keys["threads"] is None else keys["threads"]) is not None:
-        call("threads", set_threads, threads)
+    set_threads(keys["threads"], team.config["threads"])
     request = read_request(_request_keys(keys, episode, team), team)
     condition = _condition(episode, build_conditions(request, team, other_teams(request, team)))
     task = _task(episode, condition.tasks)

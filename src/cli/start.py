@@ -15,7 +15,7 @@ import hydra
 from omegaconf import DictConfig
 
 from ..errors import ConfigError
-from ..setup.command_line import check_command_line, fail, fail_or_raise, options_parser, with_open_keys
+from ..setup.command_line import check_command_line, end, fail, options_parser, with_open_keys
 from .main import loading
 
 
@@ -51,10 +51,10 @@ class TaskFunction:
         module = imported(self.name)
         try:
             return module.run_command(cfg)
-        except OSError as error:  # it names the file
-            fail(error)
+        except KeyboardInterrupt as interrupt:
+            sys.exit("; ".join(["interrupted", *map(str, interrupt.args)]))
         except Exception as error:  # the user's code may raise any
-            fail_or_raise(error)
+            end(error)
 
 
 def imported(name: str) -> Any:

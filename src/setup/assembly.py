@@ -76,8 +76,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             ranks.agreed(lambda: check_state(state, parts.settings, checkpoints))
         checks = ranks.agreed(lambda: check(parts, new=checkpoint is None))
         warn(parts)
-        if run.threads is not None:
-            set_threads(run.threads)
+        set_threads(run.threads)
         torch.autograd.set_detect_anomaly(run.detect_anomaly)
         L.seed_everything(run.seed, verbose=False)
         common = parts.strategy, run.seed, ranks

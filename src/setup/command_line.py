@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+import traceback
 from argparse import ArgumentParser
 from collections.abc import Collection, Mapping, Sequence, Set
 from importlib.util import find_spec
@@ -297,11 +298,19 @@ def fail(error: Exception, more: str = "") -> NoReturn:
     sys.exit(visible(text))
 
 
-def fail_or_raise(error: Exception, more: str = "") -> NoReturn:
-    """:func:`fail` for an error of the user's own code; any other is raised."""
-    if own_error(error) is None:
-        raise error
-    fail(error, more)
+def explains_itself(error: Exception, refusal: type[Exception] = ValueError) -> bool:
+    """Whether the message of ``error`` is enough: a ``refusal``, or an error of the system or of Troupe's own classes.
+    Any other is a fault."""
+    known = (OSError, FloatingPointError, OmegaConfBaseException, refusal)
+    return isinstance(error, known) or type(error).__module__.startswith("troupe.")
+
+
+def end(error: Exception, more: str = "", refusal: type[Exception] = ValueError) -> NoReturn:
+    """:func:`fail` for an error that :func:`explains_itself`, or of the user's own code; else with the traceback."""
+    if explains_itself(error, refusal) or own_error(error) is not None:
+        fail(error, more)
+    traceback.print_exception(error)
+    sys.exit(1)
 
 
 def _check_choice(override: Override, known: Sequence[str]) -> None:

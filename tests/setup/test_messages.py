@@ -15,7 +15,7 @@ from troupe.envs.base import TeamEnv
 from troupe.errors import ConfigError
 from troupe.experience import Task
 from troupe.rollout.playing import advance, naming, prompt_of
-from troupe.setup.command_line import fail, fail_or_raise
+from troupe.setup.command_line import end, fail
 from troupe.setup.instantiation import MOST, instantiated, notice, own_error
 
 WORLD = """
@@ -84,16 +84,17 @@ def test_a_long_message_is_cut(barn: TeamEnv) -> None:
 
 def test_a_command_ends_with_it(barn: TeamEnv) -> None:
     error = raised(lambda: asyncio.run(advance(barn, {"ann": "go"})))
-    for end in (fail, fail_or_raise):
+    for last in (fail, end):
         with pytest.raises(SystemExit, match=r"(?s)^error: KeyError: 'attic', .*\nthe results are in runs/one$"):
-            end(error, "; the results are in runs/one")
+            last(error, "; the results are in runs/one")
 
 
-def test_errors_of_troupe_itself_keep_their_traceback(barn: TeamEnv) -> None:
+def test_errors_of_troupe_itself_keep_their_traceback(barn: TeamEnv, capsys: pytest.CaptureFixture[str]) -> None:
     error = raised(lambda: asyncio.run(advance(None, {})))  # type: ignore[arg-type]
     assert own_error(error) is None
-    with pytest.raises(AttributeError):
-        fail_or_raise(error)
+    with pytest.raises(SystemExit):
+        end(error)
+    assert "Traceback" in (said := capsys.readouterr().err) and "AttributeError: 'NoneType' object" in said
     with pytest.raises(SystemExit, match=r"^error: 'NoneType' object has no attribute 'turn'; more$"):
         fail(error, "; more")
 
