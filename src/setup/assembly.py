@@ -36,7 +36,7 @@ from ..runs.progress import Progress
 from .checks import check, check_state, checkpoints_of, set_threads
 from .composition import user_folders
 from .instantiation import build_callbacks, build_world, call, instantiated
-from .parts import bounds, parts_of, plain, warn
+from .parts import parts_of, plain, warn
 from .resume import continued, locate
 from .sections import AlgorithmSection, RunConfig
 from .team import build_critics, build_team, close_now
@@ -83,7 +83,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         specs = {name: replace(spec, prompts=checks.prompts.get(name, ())) for name, spec in parts.policies.items()}
         team = ranks.agreed(lambda: build_team(specs, parts.router.team, *common, run.execution))
         refused.callback(close_now, team)
-        team.bounds = bounds(parts.settings, parts.policies)
+        team.bounds = parts.bounds
         team.critics = ranks.agreed(lambda: build_critics(parts.critics, parts.credit, *common, run.execution))
         sampler = _spread(parts.sampler, run) if run.execution.worlds else parts.sampler
         if isinstance(sampler, Closing):

@@ -29,6 +29,7 @@ from ..evaluation.assignment import (
 from ..evaluation.conditions import Condition, ConditionResult, Played, condition_name, play_conditions, world_variants
 from ..evaluation.partial import NOTHING_KEPT, PartialEvaluation
 from ..evaluation.request import Checkpoint, EvalRequest, check_source, requested
+from ..experience import Sampling
 from ..gateway.guard import KEY_ENV
 from ..rollout.chat_template import PREFILL
 from ..rollout.engines.remote.settings import RemoteSettings
@@ -38,8 +39,8 @@ from ..runs.run import RunReader
 from .command_line import check_choices, parsed
 from .composition import current_search_path
 from .evaluation_actors import ActorFactory
-from .instantiation import build_world, call, notice
-from .policies import agent_sampling, read_chat, read_remote, read_sampling, read_skill
+from .instantiation import build_world, call, construct, notice
+from .policies import agent_sampling, read_chat, read_remote, read_skill
 from .sections import check_keys, read_config
 from .trust import NOBODY, Trust, check_stored
 
@@ -146,7 +147,7 @@ class TeamSource:
             raise ConfigError(f"{key}: {source} has no policy for agent '{agent}', only for {', '.join(team)}")
         name = team[agent]
         node = self.config["policies"][name]
-        sampling = read_sampling(f"policies.{name}.sampling.eval", node["sampling"]["eval"])
+        sampling = construct(f"policies.{name}.sampling.eval", Sampling, node["sampling"]["eval"])
         if own := (node["sampling"].get("agents") or {}).get(agent):
             where = f"policies.{name}.sampling.agents.{agent}.eval"
             sampling = agent_sampling(where, vars(sampling), own.get("eval") or {})
