@@ -62,7 +62,7 @@ def test_a_run_says_its_phase_while_it_trains(run_dir: Path) -> None:
         assert "none of them running" in server.state()["text"]
         with Lock(run_dir / "lock", "the run"):
             stamp = server.state()["stamp"]
-            assert server.state()["text"].endswith("run: evaluation (before training)")
+            assert server.state()["text"].endswith(f"{run_dir.name}: evaluation (before training)")
             (run_dir / "phase").write_text("update")
             assert (server.state()["stamp"], server.state()["text"][-8:]) == (stamp, ": update")
             (run_dir / "phase").unlink()
