@@ -23,7 +23,6 @@ from ..base import EngineClosedError, EngineError
 from ..local import LocalEngine, end_of_sequence, fail
 from ..lockstep import rounds
 from ..lora import Adapted, Adapter
-from ..outline import Outline
 from ..requests import in_time, label, order
 from .checks import GIB, check_settings
 
@@ -109,7 +108,7 @@ class TorchEngine(LocalEngine):
     @staticmethod
     def check(
         policies: Sequence[str],
-        model: PreTrainedModel | Outline,
+        model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase | None,
         ranks: Mapping[str, int],
         *,
@@ -118,10 +117,9 @@ class TorchEngine(LocalEngine):
     ) -> None:
         """See :class:`..base.Checking`.  Raises as the constructor does."""
         check_settings(**settings)
-        if not isinstance(model, Outline):  # of those it runs every kind
-            from .support import check_architecture
+        from .support import check_architecture
 
-            check_architecture(policies[0], model, tokenizer)
+        check_architecture(policies[0], model, tokenizer)
 
     # ---- the interface ----------------------------------------------------------------------------------------------
 
