@@ -31,9 +31,6 @@ def start(name: str, arguments: Sequence[str]) -> None:
     # `troupe key=value ...`, which is `troupe train key=value ...`.
     sys.argv[1:] = words
     options, _ = options_parser().parse_known_intermixed_args(words)
-    # With these it only prints, and Hydra prints the traceback of a pipe whose reader has ended.
-    if options.cfg or options.info or options.hydra_help or options.shell_completion:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     with TemporaryDirectory() as nowhere:
         dry = any(word.lstrip("+").lower() == "dry_run=true" for word in words)
         if dry and options.multirun:
@@ -49,6 +46,8 @@ class TaskFunction:
 
     def __call__(self, cfg: DictConfig) -> Any:
         module = imported(self.name)
+        if not cfg.get("dry_run"):  # a connection that is lost is no reason to end
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         try:
             return module.run_command(cfg)
         except KeyboardInterrupt as interrupt:

@@ -85,7 +85,9 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         refused.callback(close_now, team)
         team.bounds = parts.bounds
         team.critics = ranks.agreed(lambda: build_critics(parts.critics, parts.credit, *common, run.execution))
-        sampler = _spread(parts.sampler, run) if run.execution.worlds else parts.sampler
+        sampler = parts.sampler
+        if run.execution.worlds:  # episodes are played by actors
+            sampler = SpreadSampler(sampler, partial(_rollout, run.env, run.algorithm), run.execution)
         if isinstance(sampler, Closing):
             refused.callback(close_now, sampler)
         observers = Observers(run.faults.logger)
@@ -125,13 +127,8 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     return loop
 
 
-def _spread(sampler: Sampler, run: RunConfig) -> SpreadSampler:
-    """``sampler``, whose episodes are played by the actors that ``execution.worlds`` asks for."""
-    return SpreadSampler(sampler, partial(_rollout, run.env, run.algorithm), run.execution)
-
-
 def _rollout(env: Mapping[str, Any], algorithm: AlgorithmSection) -> tuple[TeamEnv, Sampler]:
-    """In each of these actors."""
+    """In each actor that plays episodes."""
     return build_world("env", env), algorithm.build_sampler()
 
 

@@ -27,7 +27,7 @@ from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat
 from ..runs.run import RunReader
 from .composition import all_choices, check_folders, choices, configurations, search_path_words
-from .instantiation import call, check_finite, own_error
+from .instantiation import call, check_finite
 from .sections import read_config
 
 FLAGS = {
@@ -222,30 +222,27 @@ def parsed(texts: Sequence[str]) -> list[Override]:
 
 
 def fail(error: Exception, more: str = "") -> NoReturn:
-    """End a command with the message alone, or with the whole traceback where HYDRA_FULL_ERROR=1 asks for it.
-
-    The message of an error of the user's own code has its place (:func:`.instantiation.own_error`).
-    """
+    """End a command with the message alone, or raise ``error`` where HYDRA_FULL_ERROR=1 asks for all of it."""
     if os.environ.get("HYDRA_FULL_ERROR") == "1":
         raise error
-    own = None if type(error).__module__.startswith("troupe.") else own_error(error)
-    text = f"error: {error}{more}" if own is None else "\n".join([f"error: {own}", more.removeprefix("; ")]).strip()
-    sys.exit(visible(text))
+    sys.exit(visible(f"error: {error}{more}"))
 
 
 def explains_itself(error: Exception, refusal: type[Exception] = ValueError) -> bool:
-    """Whether the message of ``error`` is enough: a ``refusal``, or an error of the system or of Troupe's own classes.
-    Any other is a fault."""
+    """Whether the message of ``error`` is enough: it is one of Troupe's own, a ``refusal``, or of the system.
+
+    Any other is a fault, and so is one with notes, which a world's code has raised.
+    """
     known = (OSError, FloatingPointError, OmegaConfBaseException, refusal)
-    return isinstance(error, known) or type(error).__module__.startswith("troupe.")
+    expected = isinstance(error, known) and not hasattr(error, "__notes__")
+    return expected or type(error).__module__.startswith("troupe.")
 
 
 def end(error: Exception, more: str = "", refusal: type[Exception] = ValueError) -> NoReturn:
-    """:func:`fail` for an error that :func:`explains_itself`, or of the user's own code; else with the traceback."""
-    if explains_itself(error, refusal) or own_error(error) is not None:
-        fail(error, more)
-    traceback.print_exception(error)
-    sys.exit(1)
+    """:func:`fail`, after the traceback of an error that does not explain itself."""
+    if not explains_itself(error, refusal):
+        print(visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")
+    fail(error, more)
 
 
 def _check_choice(override: Override, known: Sequence[str]) -> None:

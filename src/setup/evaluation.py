@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 from hydra import compose
@@ -34,7 +33,6 @@ from ..gateway.guard import KEY_ENV
 from ..rollout.chat_template import PREFILL
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.faults import DEFAULT_FAULTS, FaultSettings
-from ..runs.fingerprint import flat
 from ..runs.run import RunReader
 from .command_line import check_choices, parsed
 from .composition import current_search_path
@@ -123,19 +121,11 @@ class TeamSource:
         return "base" if self.run is None else self.run.default_checkpoint
 
     def check_playable(self) -> None:
-        """Raise :class:`ConfigError` where the run's world or engine are not Troupe's, nor code that the user trusts;
-        :class:`..runs.files.RunDirectoryError` where the run is of another version, in which they had classes that do
-        not exist any more.
-        """
-        if self.run is None:
-            return
-        own = {name: policy.get("engine") or {} for name, policy in self.config["policies"].items()}
-        parts = {"env": self.config["env"], "engine": self.config["engine"], "policies": own}
-        for key, section in parts.items():
-            (self.trust or NOBODY).check_targets(key, section)
-        targets = [value for key, value in flat(parts) if key.endswith("._target_")]
-        if not all(map(_importable, targets)):
-            self.run.check_format()
+        """Raise :class:`ConfigError` where the run's world or an engine is neither Troupe's nor trusted."""
+        if self.run is not None:
+            own = {name: policy.get("engine") or {} for name, policy in self.config["policies"].items()}
+            for key, section in (("env", self.config["env"]), ("engine", self.config["engine"]), ("policies", own)):
+                (self.trust or NOBODY).check_targets(key, section)
 
     def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> TeamPolicy:
         """The policy of ``agent`` at ``checkpoint``.  Raises :class:`ConfigError` naming ``key``."""
@@ -260,8 +250,7 @@ def build_conditions(
 ) -> list[Condition]:
     """Each world at each temperature.  A greedy team plays each task once: its samples would be equal.
 
-    Raises :class:`ConfigError` naming the key that is wrong, and :class:`..runs.files.RunDirectoryError` where another
-    version wrote the run and its world or engine cannot be built.
+    Raises :class:`ConfigError` naming the key that is wrong.
     """
     team.check_playable()
     conditions = []
@@ -309,10 +298,3 @@ async def run_conditions(
         return await play_conditions(request, conditions, actors, played or Played(), faults, partial)
     finally:
         await factory.close()
-
-
-def _importable(target: str) -> bool:
-    try:
-        return bool(resolve_name(target))
-    except (ImportError, AttributeError, ValueError):
-        return False
