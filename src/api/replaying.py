@@ -26,7 +26,7 @@ from ..rollout.engines.requests import derive
 from ..runs.files import CHECKPOINTS, CONFIG, EVALUATIONS, read_object
 from ..runs.run import RunReader
 from ..setup.checks import set_threads
-from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, trained_team
+from ..setup.evaluation import TeamSource, build_conditions, read_request, trained_team
 from ..setup.evaluation_actors import ActorFactory
 from ..setup.trust import Trust
 
@@ -94,7 +94,7 @@ def replay_episode(keys: Mapping[str, Any], console: Console | None = None) -> R
     check_whole("samples", samples := keys["samples"], 1, ConfigError)
     set_threads(keys["threads"], team.config["threads"])
     request = read_request(_request_keys(keys, episode, team), team)
-    condition = _condition(episode, build_conditions(request, team, other_teams(request, team)))
+    condition = _condition(episode, build_conditions(request, team))
     task = _task(episode, condition.tasks)
     _check_agent(place, condition)
     replay = asyncio.run(_replay(episode, place, samples, condition, task, request, team))
@@ -221,8 +221,7 @@ async def _replay(
         stored = _stored(fork, episode, before)
         if place.candidate is not None:
             await take(fork, _siblings(fork.rest[: len(agents)], place.candidate))
-        factory.prepare(condition.assignment.values())
-        actors = {name: factory.actor(source, condition.temperature) for name, source in condition.assignment.items()}
+        actors = factory.team(condition.assignment, condition.temperature)
         new = [await _continued(fork, task, actors, request, number) for number in range(samples)]
     finally:
         await world.close()

@@ -27,7 +27,7 @@ from ..runs.files import EVALUATIONS
 from ..runs.fingerprint import code_hash
 from ..setup.checks import set_threads
 from ..setup.composition import user_folders
-from ..setup.evaluation import benchmarks, build_conditions, other_teams, read_request, read_team, run_conditions
+from ..setup.evaluation import benchmarks, build_conditions, read_request, read_team, run_conditions
 from ..setup.evaluation_actors import ActorFactory
 from ..setup.instantiation import construct
 
@@ -45,7 +45,7 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
     request = read_request(keys, team)
     faults = construct("faults", FaultSettings, keys["faults"])
     threads = set_threads(keys["threads"], team.config["threads"])
-    conditions = build_conditions(request, team, other_teams(request, team))
+    conditions = build_conditions(request, team)
     played = {"worlds": [dict(condition.world_config) for condition in conditions], "engine": team.config["engine"]}
     fingerprint = records.fingerprint_of(evaluation_identity(request, conditions))
     parent = (team.run.path if team.run else Path("runs", keys["exp"], "base")) / EVALUATIONS

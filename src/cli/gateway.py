@@ -168,8 +168,7 @@ def clients_of(team: TeamSource, checkpoint: str | None, factory: ActorFactory) 
     for agent, source in sources.items():
         if isinstance(source, ScriptedPolicy):
             raise ConfigError(f"agent '{agent}' has a scripted policy, which speaks only in its own world")
-    factory.prepare(sources.values())
-    actors = {agent: factory.actor(source, "own") for agent, source in sources.items()}
+    actors = factory.team(sources, "own")
     return {agent: actor.client for agent, actor in actors.items() if isinstance(actor, PolicyActor)}
 
 

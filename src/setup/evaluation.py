@@ -217,11 +217,12 @@ def untrained_team(choice: str, overrides: Sequence[str], trust: Trust = NOBODY)
 
 
 def read_team(keys: Mapping[str, Any]) -> TeamSource:
-    """The team that ``run`` or ``exp`` names.  Raises :class:`ConfigError`."""
+    """The team that ``run``, ``exp`` or ``env_name`` names.  Raises :class:`ConfigError`."""
     check_source(keys)
     trust = Trust.of(keys["trust"])
     if keys["run"] is None:
-        return untrained_team(f"experiment={keys['exp']}", keys["overrides"], trust)
+        choice = f"env={keys['env_name']}" if keys["exp"] is None else f"experiment={keys['exp']}"
+        return untrained_team(choice, keys["overrides"], trust)
     if keys["overrides"]:
         raise ConfigError("overrides belong to exp=NAME; a run has its own configuration")
     return trained_team("run", keys["run"], trust)
@@ -245,18 +246,16 @@ def other_teams(request: EvalRequest, team: TeamSource) -> dict[str, PolicySourc
     return teams
 
 
-def build_conditions(
-    request: EvalRequest, team: TeamSource, others: Mapping[str, PolicySource] | None = None
-) -> list[Condition]:
+def build_conditions(request: EvalRequest, team: TeamSource) -> list[Condition]:
     """Each world at each temperature.  A greedy team plays each task once: its samples would be equal.
 
     Raises :class:`ConfigError` naming the key that is wrong.
     """
     team.check_playable()
-    conditions = []
+    others, conditions = other_teams(request, team), []
     for labels, config in _worlds(request, team):
         world = build_world("world", config)
-        assignment = assign(request, world.agents, team, others or {})
+        assignment = assign(request, world.agents, team, others)
         count = call("world", world.task_count, request.split) if request.tasks is None else request.tasks
         if not count:
             raise ConfigError(f"world: it has no {request.split} tasks")
