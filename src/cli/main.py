@@ -81,18 +81,9 @@ def _main() -> None:
     elif first in COMMANDS:
         _run(first, rest)
     elif "=" in first or first.startswith(("+", "~", "-")):  # a word for Hydra
-        _run(_completed() if first in ("-sc", "--shell-completion") else "train", [first, *rest])
+        _run("train", [first, *rest])
     else:
         sys.exit(f"error: unknown command '{first}'{nearest(first, list(COMMANDS))}")
-
-
-def _completed() -> str:
-    """The command in the line that a shell completes, which is taken out of it: Hydra knows keys alone."""
-    program, command, *rest = [*os.environ.get("COMP_LINE", "").split(" ", 2), "", ""][:3]
-    if command not in CONFIGURED:
-        return "train"
-    os.environ["COMP_LINE"] = " ".join([program, *rest])
-    return command
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:

@@ -42,12 +42,6 @@ def unknown_key(key: str, known: Collection[str]) -> ConfigError:
     return ConfigError(f"{key} is an unknown key{nearest(key.rpartition('.')[2], list(known))}")
 
 
-def check_arguments(key: str, target: Callable[..., Any], names: Collection[str]) -> None:
-    """:func:`check_known` and :func:`check_complete`, where ``names`` are all arguments of the call."""
-    check_known(key, target, names)
-    check_complete(key, target, names)
-
-
 def check_known(key: str, target: Callable[..., Any], names: Collection[str]) -> None:
     """Raise :class:`ConfigError` if ``target`` has no parameter of one of these ``names`` in the section ``key``.
 
@@ -167,7 +161,8 @@ def construct(key: str, kind: type[T], section: Any) -> T:
 
 def construct_plainly(key: str, kind: type[T], section: Mapping[str, Any]) -> T:
     """:func:`construct` without ``kind.read``."""
-    check_arguments(key, kind, section)
+    check_known(key, kind, section)
+    check_complete(key, kind, section)
     check_types(key, kind, section)
     hints = get_type_hints(kind) if is_dataclass(kind) else {}
     values = {name: _value(below(key, name), hints.get(name, Any), value) for name, value in section.items()}

@@ -271,10 +271,9 @@ def read_chat(key: str, node: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_skill(key: str, skill: str) -> ScriptedSkill:
     """The skill of the scripted policy under ``key``.  Raises :class:`ConfigError` naming the key."""
-    for known in get_args(ScriptedSkill):
-        if skill == known:
-            return cast(ScriptedSkill, known)
-    raise ConfigError(f"{key}.skill={skill} is unknown{nearest(str(skill), get_args(ScriptedSkill))}")
+    if skill not in (known := get_args(ScriptedSkill)):
+        raise ConfigError(f"{key}.skill={skill} is unknown{nearest(str(skill), known)}")
+    return cast(ScriptedSkill, skill)
 
 
 def read_remote(key: str, node: Mapping[str, Any]) -> RemoteSettings:

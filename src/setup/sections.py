@@ -200,9 +200,7 @@ class PolicySection:
             if name not in known:
                 raise unknown_key(f"{key}.{name}", _names(kind))
             if name not in _names(kind) and not _empty(value):
-                learning = name in _names(LoraSection) - _names(FrozenSection) and not kind.learns
-                why = f": a {tuning} policy speaks and never learns" if learning else ""
-                raise ConfigError(f"{key}.{name} does not apply with {key}.tuning={tuning}{why}; give null")
+                raise ConfigError(f"{key}.{name} does not apply with {key}.tuning={tuning}; give null")
         own = {name: value for name, value in section.items() if name in _names(kind) and value is not None}
         check_keys(key, own.get("engine"))
         return construct_plainly(key, kind, own)

@@ -243,13 +243,12 @@ def test_imports_that_take_long_are_told(capsys: pytest.CaptureFixture[str], mon
     assert gc.isenabled()
 
 
-def test_a_shell_is_answered_with_the_keys_of_the_command_in_its_line(tmp_path: Path) -> None:
+def test_a_shell_is_answered_with_the_keys_of_training(tmp_path: Path) -> None:
     def answer(*words: str, line: str = "") -> tuple[str, str]:
         command, environment = [sys.executable, "-m", "troupe", *words], os.environ | {"COMP_LINE": line}
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
         return done.stdout.strip(), done.stderr.strip()
 
-    assert answer("-sc", "query=bash", line="troupe eval check") == ("checkpoint=", "")
     assert answer("-sc", "query=bash", line="troupe loop.iter") == ("loop.iterations=", "")
     assert answer("--shell-completion")[1].startswith("error: --shell-completion needs install=bash")
 
