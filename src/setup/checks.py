@@ -231,16 +231,15 @@ def look_at(key: str, base: str, machine: Machine) -> Base:
 
     Raises :class:`ConfigError` naming ``key`` where what can be looked at cannot be loaded.
     """
-    path, whole, here = place(base), place(full_base(base)), not machine.starts
-    if here and not is_gguf(base) and not (is_here(path) and is_here(whole)):
+    here = not machine.starts
+    if here and not is_gguf(base) and not (is_here(place(base)) and is_here(place(full_base(base)))):
         how = f"would be made first (`make {base}`)" if base in MADE else "would be fetched from the hub"
         machine.lacks.append(f"{key}={base} {how}: its chat template and its agents' prompts were not checked")
         return Base(shape_of(key, base), None)
-    path, whole = resolve(base), resolve(full_base(base))
     try:
-        check_available(path)
-        shape = load_shape(whole, from_hub=not here)
-        return Base(shape, load_tokenizer(path, from_hub=not here))
+        check_available(resolve(base))
+        shape = load_shape(resolve(full_base(base)), from_hub=not here)
+        return Base(shape, load_tokenizer(resolve(base), from_hub=not here))
     except (OSError, ValueError) as error:  # missing, or damaged in some file
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 

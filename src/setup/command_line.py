@@ -264,10 +264,8 @@ def _nearest_choice(group: str, name: str, known: Sequence[str]) -> str:
     if group not in ("experiment", "policy"):
         return nearest(name, known)
     first, second = ("env", "regime") if group == "experiment" else ("scale", "env")
-    lists = f"{', '.join(choices(first))}; {', '.join(choices(second))}"
-    files = ", ".join(each for each in choices(group) if group == "policy")
-    more = f"{files}, and SCALE_WORLD" if files else "WORLD_REGIME"
-    return f"{near(name, known)} Known: {more}, of {lists}"
+    more = "WORLD_REGIME" if group == "experiment" else f"{', '.join(choices(group))}, and SCALE_WORLD"
+    return f"{near(name, known)} Known: {more}, of {', '.join(choices(first))}; {', '.join(choices(second))}"
 
 
 def _keys(cfg: DictConfig) -> set[str]:

@@ -38,15 +38,11 @@ def own_engine(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, A
 
 def check_keys(key: str, own: object) -> None:
     """Raise :class:`ConfigError` for the engine of the policy under ``key`` where it is the name of one."""
-    if own == "remote":
-        raise ConfigError(
-            f"{key}.engine=remote: no server takes the weights of a policy that learns; where a server speaks for a "
-            f"policy that does not, give policy@{key}=[NAME,remote]"
-        )
     if isinstance(own, str):
         raise ConfigError(
             f"{key}.engine={own} is no set of keys; for another engine than the run's, give "
-            f"policy@{key}=[NAME,on_torch] or policy@{key}=[NAME,on_vllm]"
+            f"policy@{key}=[NAME,on_torch] or policy@{key}=[NAME,on_vllm]; [NAME,remote] where a server speaks for it, "
+            "which takes no weights"
         )
 
 

@@ -78,7 +78,7 @@ def test_adapters_with_different_engines_are_two_pools() -> None:
     ("words", "message"),
     [
         (["+policies.plan.engine=vllm"], r"policies\.plan\.engine=vllm is no set of keys.*\[NAME,on_vllm\]"),
-        (["+policies.plan.engine=remote"], r"policies\.plan\.engine=remote: no server takes the weights"),
+        (["+policies.plan.engine=remote"], r"policies\.plan\.engine=remote is no set of keys.*which takes no weights"),
         (["+policies.plan.engine.max_batch_rows=2"], r"k=4 is more than policies\.plan\.engine\.max_batch_rows=2"),
         (["+policies.plan.engine.colour=2"], r"policies\.plan\.engine\.colour is an unknown key"),
         (
