@@ -40,6 +40,8 @@ class Experiment:
 
     def __init__(self, composed: DictConfig) -> None:
         """``composed`` as Hydra returns it, with its section ``hydra``; :meth:`compose` and :meth:`resume` make it."""
+        if not isinstance(composed, DictConfig):
+            raise ConfigError(f"Experiment.compose({str(composed)!r}) is the way to make one")
         self._composed = composed
 
     @classmethod
