@@ -164,7 +164,7 @@ def _check_team(keys: Mapping[str, Any], search_path: Sequence[str]) -> None:
     for key, group in (("exp", "experiment"), ("env_name", "env")):
         if isinstance(name := keys.get(key), str):
             check_overrides("train", [*search_path, f"{group}={name}", *map(str, keys.get("overrides") or [])])
-    if isinstance(run := keys.get("run"), str):
+    if isinstance(run := keys.get("run"), str) and "overrides" not in keys:  # which belong to others
         call("run", _readable, Path(run.partition("@")[0]))
 
 
