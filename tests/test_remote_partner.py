@@ -165,7 +165,9 @@ def test_a_dry_run_asks_nobody(composed: Callable[..., DictConfig], chat_server:
     found = plan(parts)
     assert not lacks
     assert [pool.policy for pool in found.pools] == ["plan"]
+    (remote,) = found.remote
     # 3 tasks, 4 candidates, 2 turns; messages of at most 40 tokens.
+    assert (remote.policy, remote.agents, remote.completions, remote.tokens) == ("tool", ("tool",), 24, 960)
     (said,) = [part for part in tables(found) if isinstance(part, str) and "speaks through" in part]
     assert f"tool (tool) speaks through {chat_server.url}, model m: at most 24 completions of 960 tokens" in said
     assert "cost 0.0048 and their prompts" in said

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import sys
 from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from rich.console import Console
 
-from ..api.training import train
 from ..errors import ConfigError, visible
 from ..models.learning.ranks import OtherRankError
-from ..setup.assembly import build
 from ..setup.checks import checked
 from ..setup.command_line import end
 from ..setup.dry_run import plan, tables
 from ..setup.parts import warn
+from .main import loading
 from .watch import watched
+
+if TYPE_CHECKING:
+    from ..loop import TrainLoop
 
 
 def show_plan(cfg: DictConfig) -> None:
@@ -34,6 +37,26 @@ def show_plan(cfg: DictConfig) -> None:
         console.print("not on this machine, where training would fetch it or be refused:", highlight=False)
     for lack in lacks:
         console.print(f"- {visible(lack)}", highlight=False, markup=False, soft_wrap=True)
+
+
+def run(cfg: DictConfig) -> dict[str, Any]:
+    """Build and train; returns the summary."""
+    return train(build(cfg))
+
+
+def build(cfg: DictConfig) -> TrainLoop:
+    """:func:`..setup.assembly.build`, imported now: a dry run ends before."""
+    with loading():
+        from ..setup import assembly
+
+    return assembly.build(cfg)
+
+
+def train(loop: TrainLoop) -> dict[str, Any]:
+    """:func:`..api.training.train`, imported now."""
+    from ..api import training
+
+    return training.train(loop)
 
 
 def run_command(cfg: DictConfig) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import torch
 from omegaconf import DictConfig, OmegaConf
-from transformers import AutoConfig, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from torch.optim import Optimizer
 
 from ..cluster.actors import check_installed
 from ..envs.base import TeamEnv
@@ -21,16 +21,15 @@ from ..envs.returned import TaskSource, check_start
 from ..errors import AbsentError, ConfigError, number_of
 from ..experience import Split
 from ..models.bases.base_models import MADE, SHIPPED, is_gguf, place, resolve
-from ..models.bases.hub import check_available, is_here
-from ..models.bases.known import PUBLISHED
-from ..models.bases.loading import empty_model, load_shape, load_tokenizer
+from ..models.bases.known import PUBLISHED, ShippedTokenizer, shipped_shape
 from ..models.bases.reading import full_base, is_adapter
 from ..models.learning.settings import named_layers
 from ..models.pools.checkpoint import CheckpointFolder
-from ..models.pools.fabrics import trainable_fabric
+from ..models.pools.strategies import StrategySettings
 from ..rollout.chat_codec import ChatCodec
 from ..rollout.chat_template import check_chat, try_prompts
 from ..rollout.engines.base import Engine
+from ..rollout.engines.outline import KINDS, Outline, Shape
 from ..rollout.engines.remote.engine import check_client
 from ..rollout.playing import prompt_of
 from ..rollout.policy_client import PolicyClient
@@ -47,6 +46,9 @@ from .parts import Parts, parts_of, plain
 from .policies import PolicySpec, backbones, check_context_fits
 from .resume import check_equal, continued, locate
 from .sections import check_threads
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 
 class Checked(NamedTuple):
@@ -82,11 +84,13 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> Checked:
     checkpoints_of(parts)
     if run.execution.on_ray:
         machine.ask(check_installed)
-    places = [("strategy", parts.strategy), *((KEY, critic.place) for critic in parts.critics.values())]
-    places += [(f"policies.{name}", spec.place) for name, spec in parts.policies.items()]
-    for key, strategy in places:
-        if strategy is not None:
-            machine.ask(call, key, trainable_fabric, strategy)
+    machine.ask(call, "strategy", check_strategy, parts.strategy)
+    for name, spec in parts.policies.items():
+        if spec.place is not None:
+            machine.ask(call, f"policies.{name}", check_strategy, spec.place)
+    for critic in parts.critics.values():
+        if critic.place is not None:
+            machine.ask(call, "algorithm.critic", check_strategy, critic.place)
     if new:
         check_free(Path(run.run_dir))
     for name, node in run.logger.items():
@@ -100,6 +104,14 @@ def check(parts: Parts, *, new: bool, starts: bool = True) -> Checked:
     source = TaskSource(parts.world)
     prompts = check_tasks(source, parts.settings, clients, parts.sampler.resample, machine)
     return Checked(machine.lacks, prompts, source)
+
+
+def check_strategy(settings: StrategySettings) -> None:
+    """Raise as :func:`..models.pools.fabrics.trainable_fabric`; Lightning is imported only where it has a say."""
+    if not settings.plain:
+        from ..models.pools.fabrics import trainable_fabric
+
+        trainable_fabric(settings)
 
 
 def check_resumed(parts: Parts, checkpoint: str) -> None:
@@ -181,8 +193,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 class Base:
     """What is known of a base model without its weights; no ``tokenizer``: it would have to be fetched."""
 
-    shape: PretrainedConfig
-    tokenizer: PreTrainedTokenizerBase | None
+    shape: PretrainedConfig | Shape
+    tokenizer: PreTrainedTokenizerBase | ShippedTokenizer | None
 
 
 def check_policies(policies: Mapping[str, PolicySpec], machine: Machine) -> dict[str, Base]:
@@ -231,27 +243,34 @@ def look_at(key: str, base: str, machine: Machine) -> Base:
 
     Raises :class:`ConfigError` naming ``key`` where what can be looked at cannot be loaded.
     """
-    here = not machine.starts
-    if here and not is_gguf(base) and not (is_here(place(base)) and is_here(place(full_base(base)))):
+    if not machine.starts and (shipped := shipped_shape(base)) is not None:
+        return Base(shipped, ShippedTokenizer(Path(place(base))))
+    from ..models.bases.hub import check_available, is_here  # and the hub's client
+
+    path, whole, here = place(base), place(full_base(base)), not machine.starts
+    if here and not is_gguf(base) and not (is_here(path) and is_here(whole)):
         how = f"would be made first (`make {base}`)" if base in MADE else "would be fetched from the hub"
         machine.lacks.append(f"{key}={base} {how}: its chat template and its agents' prompts were not checked")
         return Base(shape_of(key, base), None)
+    from ..models.bases.loading import load_shape, load_tokenizer
+
+    path, whole = resolve(base), resolve(full_base(base))
     try:
-        check_available(resolve(base))
-        shape = load_shape(resolve(full_base(base)), from_hub=not here)
-        return Base(shape, load_tokenizer(resolve(base), from_hub=not here))
+        check_available(path)
+        shape = load_shape(whole, from_hub=not here)
+        return Base(shape, load_tokenizer(path, from_hub=not here))
     except (OSError, ValueError) as error:  # missing, or damaged in some file
         raise ConfigError(f"{key}={base} cannot be loaded: {error}") from error
 
 
-def shape_of(key: str, base: str) -> PretrainedConfig:
-    """The configuration of ``base``; of one of :data:`..models.bases.known.PUBLISHED` without its files.
-
-    Raises :class:`ConfigError`.
-    """
+def shape_of(key: str, base: str) -> PretrainedConfig | Shape:
+    """The configuration of ``base``, where Troupe knows it without transformers.  Raises :class:`ConfigError`."""
     whole = full_base(base)
-    if (known := PUBLISHED.get(whole)) is not None:
-        return AutoConfig.for_model(**known)
+    if (known := shipped_shape(whole) or PUBLISHED.get(whole)) is not None:
+        return known
+    from ..models.bases.hub import check_available
+    from ..models.bases.loading import load_shape
+
     try:
         check_available(resolve(whole))
         return load_shape(whole)
@@ -259,8 +278,16 @@ def shape_of(key: str, base: str) -> PretrainedConfig:
         raise ConfigError(f"{key}={base} cannot be found: {error}") from error
 
 
-def meta_model(shape: PretrainedConfig) -> PreTrainedModel:
-    """A model without weights, on torch's meta device."""
+def meta_model(shape: PretrainedConfig | Shape, *, whole: bool = False) -> PreTrainedModel | Outline:
+    """A model without weights, on torch's meta device; with ``whole`` always transformers' own."""
+    if isinstance(shape, Shape) and not whole:
+        return KINDS[shape.model_type](shape)
+    from transformers import AutoConfig
+
+    from ..models.bases.loading import empty_model
+
+    if isinstance(shape, Shape):
+        shape = AutoConfig.for_model(**shape.known)
     with torch.device("meta"):
         return empty_model(shape)
 
@@ -268,11 +295,29 @@ def meta_model(shape: PretrainedConfig) -> PreTrainedModel:
 def _check_optimizers(specs: Sequence[PolicySpec]) -> None:
     """Try optimizers and schedulers on a few numbers: a matrix, and a vector where a whole model learns."""
     shapes = [(2, 2), (2,)] if specs[0].full_weights else [(2, 2)]
-    for config in (spec.train_config for spec in specs if spec.train_config is not None):
-        config.scheduler(config.optimizer([torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]))
+    with without_compiler():
+        for config in (spec.train_config for spec in specs if spec.train_config is not None):
+            config.scheduler(config.optimizer([torch.nn.Parameter(torch.zeros(shape)) for shape in shapes]))
 
 
-def _check_engine(specs: Sequence[PolicySpec], model: PreTrainedModel, base: Base, ranks: Mapping[str, int]) -> None:
+@contextmanager
+def without_compiler() -> Iterator[None]:
+    """A context in which optimizers are made without torch's compiler, whose import takes seconds: torch imports it
+    only to keep it away from this method."""
+    method = Optimizer.add_param_group
+    Optimizer.add_param_group = getattr(method, "__wrapped__", method)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Optimizer.add_param_group = method  # type: ignore[method-assign]
+
+
+def _check_engine(
+    specs: Sequence[PolicySpec],
+    model: PreTrainedModel | Outline,
+    base: Base,
+    ranks: Mapping[str, int],
+) -> None:
     """Refuse keys that the engine does not have, and what its class can ``check`` of a model on the meta device."""
     key = specs[0].engine_key
     engine = instantiated(key, {**specs[0].engine, "_partial_": True})
@@ -280,8 +325,13 @@ def _check_engine(specs: Sequence[PolicySpec], model: PreTrainedModel, base: Bas
     check_complete(key, engine.func, {"models", "tokenizer", *engine.keywords})
     defaults = {name: value.default for name, value in signature.parameters.items() if value.default is not value.empty}
     if (check := getattr(engine.func, "check", None)) is not None:
-        names = [spec.name for spec in specs]
-        call(key, check, names, model, base.tokenizer, ranks, **defaults | engine.keywords)
+        names, tokenizer = [spec.name for spec in specs], base.tokenizer
+        if isinstance(base.shape, Shape) and not engine.func.__module__.startswith("troupe."):
+            model = meta_model(base.shape, whole=True)  # what the user's own engine looks at is not known
+            from ..models.bases.loading import load_tokenizer
+
+            tokenizer = load_tokenizer(resolve(specs[0].base), from_hub=False)
+        call(key, check, names, model, tokenizer, ranks, **defaults | engine.keywords)
 
 
 def check_critics(critics: Mapping[str, CriticSpec], bases: Mapping[str, Base], machine: Machine) -> None:
@@ -290,7 +340,8 @@ def check_critics(critics: Mapping[str, CriticSpec], bases: Mapping[str, Base], 
     Raises ``ValueError`` (or a subclass) naming the key.
     """
     for spec in critics.values():
-        spec.optimizer([torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.zeros(2))])
+        with without_compiler():
+            spec.optimizer([torch.nn.Parameter(torch.zeros(2, 2)), torch.nn.Parameter(torch.zeros(2))])
         own = look_at(f"{KEY}.base", spec.base, machine)
         for policy in spec.policies:
             other = bases[policy].tokenizer

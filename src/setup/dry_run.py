@@ -7,16 +7,17 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
-from transformers import PretrainedConfig, PreTrainedModel
 
 from ..cluster.execution import Execution, Resources
 from ..errors import number_of
 from ..models.pools.strategies import DeepSpeed, Sharded, StrategySettings
 from ..rollout.engines.local import cache_numbers, inner_width
+from ..rollout.engines.outline import Outline, Shape
+from ..rollout.engines.remote.settings import RemoteSettings
 from ..rollout.engines.vllm.settings import GIB, VllmSettings
 from .checks import meta_model, shape_of
 from .critics import CriticSpec
@@ -24,6 +25,9 @@ from .instantiation import call
 from .parts import Parts
 from .policies import PolicySpec, backbones
 from .sections import count_of, engine_name, engine_processes
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig, PreTrainedModel
 
 
 @dataclass(frozen=True)
@@ -112,12 +116,24 @@ ADAM_STATES = 2
 
 
 @dataclass(frozen=True)
+class RemotePlan:
+    """One remote policy: its agents, its server, and the most that an iteration can ask of it."""
+
+    policy: str
+    agents: tuple[str, ...]
+    server: RemoteSettings
+    completions: int
+    tokens: int
+
+
+@dataclass(frozen=True)
 class Plan:
     """What a run would do; ``completions`` and ``tokens`` are the most that an iteration can generate."""
 
     pools: tuple[PoolPlan, ...]
-    others: tuple[str, ...]
-    """A sentence on each remote and each scripted policy."""
+    remote: tuple[RemotePlan, ...]
+    scripted: tuple[str, ...]
+    """A sentence on each scripted policy."""
     tasks_per_iteration: int
     k: int
     completions: int
@@ -150,7 +166,8 @@ def plan(parts: Parts) -> Plan:
             *(_pool(specs, parts) for specs in backbones(parts.policies)),
             *(_critic(spec, parts) for spec in parts.critics.values()),
         ),
-        others=tuple(_other(spec, parts.router.team, most) for spec in parts.policies.values() if not spec.has_model),
+        remote=tuple(_remote(spec, parts.router.team, most) for spec in parts.policies.values() if spec.remote),
+        scripted=tuple(_scripted(spec, parts.router.team) for spec in parts.policies.values() if spec.skill),
         tasks_per_iteration=parts.settings.tasks_per_iteration,
         k=k,
         completions=sum(most.values()),
@@ -206,7 +223,7 @@ def _pool(specs: Sequence[PolicySpec], parts: Parts) -> PoolPlan:
     return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, *where, memory, first.engine)
 
 
-def _pass(model: PreTrainedModel, strategy: StrategySettings) -> int:
+def _pass(model: PreTrainedModel | Outline, strategy: StrategySettings) -> int:
     """Numbers that a pass gathers of a ``model`` whose weights are in shards: what is outside of the layers, and one
     layer while the next arrives; and their gradients, of one layer at a time; each in a message, too.
     """
@@ -240,7 +257,7 @@ def _critic(spec: CriticSpec, parts: Parts) -> PoolPlan:
 
 def _engine(
     engine: Mapping[str, Any],
-    shape: PretrainedConfig,
+    shape: PretrainedConfig | Shape,
     specs: Sequence[PolicySpec],
     k: int,
     parameters: int,
@@ -260,7 +277,7 @@ def _engine(
     return itemsize * trained + cache + len(specs) * engine.get("prefix_cache_gib", 0) * GIB
 
 
-def _adapter(spec: PolicySpec, model: PreTrainedModel) -> int:
+def _adapter(spec: PolicySpec, model: PreTrainedModel | Outline) -> int:
     """Numbers of the policy's adapter; 0 without.  Raises :class:`ConfigError` naming a target that is not there."""
     return 0 if spec.lora is None else call(f"policies.{spec.name}.lora", spec.lora.parameters, model)
 
@@ -273,7 +290,7 @@ def _share(strategy: StrategySettings, what: str) -> float:
     return 0.0 if what in strategy.strategy.offloads else 1 / (strategy.processes or 1)
 
 
-def _activations(shape: PretrainedConfig, recomputed: bool) -> int:
+def _activations(shape: PretrainedConfig | Shape, recomputed: bool) -> int:
     """Numbers per token that a backward pass keeps: about 14 hidden and 4 intermediate vectors per layer (counted of a
     Qwen3's saved tensors; of a Qwen2 and a Llama 10 and 4), and scores over the vocabulary with their softmax; without
     attention's own scores.  ``recomputed``, each layer keeps its input, and one layer at a time the rest.
@@ -305,7 +322,8 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
         *(run_plan.actors or _device_lines(run_plan.pools)),
         "(estimated; of an embedded engine the most, with prompts as long as its context: its cache grows with what it "
         "really decodes)",
-        *run_plan.others,
+        *(_remote_line(each) for each in run_plan.remote),
+        *run_plan.scripted,
         f"per iteration: {number_of(run_plan.tasks_per_iteration, 'task')}, K = {run_plan.k}, at most "
         f"{number_of(run_plan.completions, 'completion')} of {run_plan.tokens:,} tokens; "
         f"{number_of(run_plan.optimizer_steps, 'optimizer step')} per policy",
@@ -348,18 +366,26 @@ def _listed(devices: Sequence[str]) -> str:
     return ", ".join(devices) if len(devices) < 4 else f"{devices[0]} ... {devices[-1]}"
 
 
-def _other(spec: PolicySpec, team: Mapping[str, str], most: Mapping[str, int]) -> str:
-    """What speaks in place of a model, and the most that an iteration can ask of a server."""
-    agents = [agent for agent, policy in team.items() if policy == spec.name]
-    if spec.remote is None:
-        how = "it is silent" if spec.skill == "silent" else f"skill {spec.skill} of the world's demonstrator"
-        return f"{spec.name} ({', '.join(agents)}) is scripted: {how}"
+def _remote(spec: PolicySpec, team: Mapping[str, str], most: Mapping[str, int]) -> RemotePlan:
+    assert spec.remote is not None
+    agents = tuple(agent for agent, policy in team.items() if policy == spec.name)
     completions = sum(most[agent] for agent in agents)
-    tokens, price = completions * spec.train.max_tokens, spec.remote.completion_price
-    cost = "" if price is None else f", which cost {tokens * price / 1e6:.3g} and their prompts"
+    return RemotePlan(spec.name, agents, spec.remote, completions, completions * spec.train.max_tokens)
+
+
+def _scripted(spec: PolicySpec, team: Mapping[str, str]) -> str:
+    agents = ", ".join(agent for agent, policy in team.items() if policy == spec.name)
+    how = "it is silent" if spec.skill == "silent" else f"skill {spec.skill} of the world's demonstrator"
+    return f"{spec.name} ({agents}) is scripted: {how}"
+
+
+def _remote_line(remote: RemotePlan) -> str:
+    price = remote.server.completion_price
+    cost = "" if price is None else f", which cost {remote.tokens * price / 1e6:.3g} and their prompts"
+    server = f"{remote.server.url}, model {remote.server.model}"
     return (
-        f"{spec.name} ({', '.join(agents)}) speaks through {spec.remote.url}, model {spec.remote.model}: at most "
-        f"{completions:,} completions of {tokens:,} tokens per iteration{cost}"
+        f"{remote.policy} ({', '.join(remote.agents)}) speaks through {server}: at most {remote.completions:,} "
+        f"completions of {remote.tokens:,} tokens per iteration{cost}"
     )
 
 

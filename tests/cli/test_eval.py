@@ -43,7 +43,7 @@ Ask = Callable[..., EvaluationRecord]
 @pytest.fixture(scope="module")
 def run_dir(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("evaluated") / "run"
-    train.train(train.build(composed(*SMALL, f"run_dir={path}")))
+    train.run(composed(*SMALL, f"run_dir={path}"))
     return path
 
 

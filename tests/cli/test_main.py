@@ -230,6 +230,29 @@ for words, answer in json.loads(sys.argv[1]):
         assert set(modules.split()) & HEAVY <= hydra, words
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "experiment", ["sokoban_specialized", "code_collab_lora scale=coder", "math_lora scale=paper_8b"]
+)
+def test_a_dry_run_imports_nothing_that_only_training_needs(experiment: str, tmp_path: Path) -> None:
+    code = """import sys
+from troupe.cli.main import main
+main()
+print("imports", *(name for name in sys.modules))
+"""
+    words = ["train", *f"experiment={experiment}".split(), "dry_run=true"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    plan, _, modules = done.stdout.rpartition("imports")
+    assert "completions of" in plan
+    heavy = {"lightning", "transformers", "peft", "scipy", "huggingface_hub", "matplotlib", "torch._dynamo"}
+    if "scale" in experiment:  # whether the hub's cache has the base
+        heavy.remove("huggingface_hub")
+    assert not heavy & set(modules.split())
+
+
 def test_imports_that_take_long_are_told(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in a log."""
     with loading(after_s=0.0):

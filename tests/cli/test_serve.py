@@ -242,7 +242,7 @@ def messages(run: Path, *words: str) -> list[str]:
 def test_a_trained_teams_adapters_answer_as_peft_says_and_ctrl_c_ends_all(tmp_path: Path, composed: Composed) -> None:
     few = "loop.iterations=1 loop.tasks_per_iteration=2 loop.validation_tasks=1 loop.test_tasks=1 env.horizon=2".split()
     words = ["experiment=sokoban_lora", f"run_dir={tmp_path / 'run'}", *few, "policies.plan.optimizer.lr=0.1"]
-    train.train(train.build(composed(*words)))
+    train.run(composed(*words))
     with served(f"run={tmp_path / 'run'}", "checkpoint=last") as (server, port, lines):
         for policy in ("tool", "plan"):
             assert f"{policy}: http://127.0.0.1:{port}/v1, model {policy}\n" in lines

@@ -122,10 +122,10 @@ def last(path: Path) -> Any:
 def test_a_continued_run_has_the_same_bits(composed: Composed, tmp_path: Path) -> None:
     words = [*SMALL, "algorithm=maac", "regime=shared"]
     straight, stopped = tmp_path / "straight", tmp_path / "stopped"
-    train.train(train.build(composed(*words, "loop.iterations=2", f"run_dir={straight}")))
-    train.train(train.build(composed(*words, "loop.iterations=1", f"run_dir={stopped}")))
+    train.run(composed(*words, "loop.iterations=2", f"run_dir={straight}"))
+    train.run(composed(*words, "loop.iterations=1", f"run_dir={stopped}"))
     assert last(stopped)["version"] == 1
-    train.train(train.build(composed(f"resume={stopped}", "loop.iterations=2")))
+    train.run(composed(f"resume={stopped}", "loop.iterations=2"))
     one, other = ((path / "metrics.jsonl").read_text().splitlines()[-1] for path in (straight, stopped))
     untimed = [{k: v for k, v in json.loads(row).items() if not k.endswith("_s")} for row in (one, other)]
     assert untimed[0] == untimed[1] and untimed[0]["critic/team/value"] != 0

@@ -48,7 +48,7 @@ Resumed = Callable[..., TrainLoop]
 def straight(composed: Callable[..., DictConfig], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The directory of a run that nobody stopped."""
     path = tmp_path_factory.mktemp("straight") / "run"
-    train.train(train.build(composed(*SMALL, f"run_dir={path}")))
+    train.run(composed(*SMALL, f"run_dir={path}"))
     return path
 
 

@@ -164,7 +164,7 @@ def test_an_interrupted_run_of_adapters_goes_on_to_the_bit(
     with pytest.raises(KeyboardInterrupt):
         train.train(loop)
     path = loop.directory.path
-    train.train(train.build(composed(f"resume={path}")))
+    train.run(composed(f"resume={path}"))
     assert rows(path) == rows(adapted)
     assert summary(path) == summary(adapted)
     for name in ("last", "best"):

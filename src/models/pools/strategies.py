@@ -171,6 +171,13 @@ class StrategySettings:
             )
 
     @property
+    def plain(self) -> bool:
+        """Whether every machine can train so, with what Fabric has by itself: in one process on the CPU."""
+        one = self.strategy == "auto" and self.num_nodes == 1 and self.devices in ("auto", 1)
+        on_cpu = self.accelerator == "cpu" or (self.accelerator == "auto" and not self.on_gpu)
+        return one and on_cpu and self.precision in ("32-true", "bf16-mixed", "bf16-true")
+
+    @property
     def on_gpu(self) -> bool:
         """Whether Fabric computes on a CUDA GPU."""
         return self.accelerator in ("cuda", "gpu") or (self.accelerator == "auto" and torch.cuda.device_count() > 0)

@@ -13,6 +13,8 @@ from ...experience import Completion, Request
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from .outline import Outline
+
 
 class EngineError(RuntimeError):
     """An engine that cannot go on: nothing that it generated now could be trained on.  The message names the policy."""
@@ -110,7 +112,7 @@ class Checking(Protocol):
     @staticmethod
     def check(
         policies: Sequence[str],
-        model: PreTrainedModel,
+        model: PreTrainedModel | Outline,
         tokenizer: PreTrainedTokenizerBase | None,
         ranks: Mapping[str, int],
         **settings: Any,
@@ -118,8 +120,8 @@ class Checking(Protocol):
         """Raise ``ValueError``, naming the key, where ``settings``, all that the constructor would be given, are wrong
         for ``policies`` on ``model``.
 
-        The model lies on torch's meta device.  The tokenizer is None where it is not on this machine; ``ranks`` has
-        the policies with adapters.
+        The model lies on torch's meta device; only Troupe's own engines may be given an outline.  The tokenizer is None
+        where it is not on this machine; ``ranks`` has the policies with adapters.
         """
         ...
 

@@ -25,6 +25,23 @@ def test_one_device_is_one_process() -> None:
     assert launch(fabric) == Ranks(0, 1)
 
 
+@pytest.mark.parametrize("accelerator", ["cpu", "auto"])
+@pytest.mark.parametrize("devices", [1, "auto"])
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "bf16-true"])
+def test_every_machine_can_train_with_what_is_plain(accelerator: str, devices: int | str, precision: str) -> None:
+    settings = StrategySettings(accelerator=accelerator, devices=devices, precision=precision)
+    assert settings.plain or settings.on_gpu
+    trainable_fabric(settings)
+    others: list[dict[str, Any]] = [
+        {"accelerator": "gpu"},
+        {"devices": 2, "strategy": "ddp"},
+        {"precision": "16-mixed"},
+        {"strategy": "no_such"},
+        {"accelerator": "tpu"},
+    ]
+    assert not any(StrategySettings(**{"accelerator": accelerator, **other}).plain for other in others)
+
+
 def test_several_processes_of_one_device_are_refused() -> None:
     for several in ({"devices": 99}, {"num_nodes": 2, "devices": 1}):
         with pytest.raises(StrategyError, match="strategy=single_device has one process; strategy=ddp has several"):

@@ -21,6 +21,7 @@ from .versions import check_version
 if TYPE_CHECKING:  # and within functions, since a plan only checks settings, and transformers' models take seconds
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+    from ..outline import Outline
     from .server import EngineServer, Pending
 
 
@@ -79,7 +80,7 @@ class VllmEngine(LocalEngine):
     @staticmethod
     def check(
         policies: Sequence[str],
-        model: PreTrainedModel,
+        model: PreTrainedModel | Outline,
         tokenizer: PreTrainedTokenizerBase | None,
         ranks: Mapping[str, int],
         *,
