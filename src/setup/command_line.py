@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import sys
 import traceback
 from argparse import ArgumentParser
 from collections.abc import Collection, Mapping, Sequence, Set
+from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,12 +24,13 @@ from yaml import YAMLError
 
 from ..errors import ConfigError, near, nearest, visible
 from ..evaluation.request import check_source, requested
+from ..routing import Router
 from ..runs.directory import check_free
 from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat
 from ..runs.run import RunReader
 from .composition import all_choices, check_folders, choices, configurations, search_path_words
-from .instantiation import call, check_finite
+from .instantiation import build_world, call, check_finite
 from .sections import read_config
 
 FLAGS = {
@@ -45,6 +48,8 @@ ONE = ("env", "algorithm", "regime", "engine", "strategy", "execution", "scale")
 """Groups of which a run has exactly one choice."""
 
 
+COMMA = re.compile(r",(?![^\[\]{}()]*[\]})])")
+"""Between elements of a list, not within one."""
 OPEN_KEYS = ("world", "agents", "echo", "swap", "data")
 """Keys of ``eval`` and ``play`` under which users name keys of their own."""
 ANY_RUN = {"loop": {"test_tasks": 1, "validation_tasks": 1}, "seed": 0}
@@ -69,6 +74,7 @@ def check_command_line(config: str, arguments: Sequence[str]) -> list[str]:
             overrides = parsed(options.overrides)
             if not options.multirun:
                 check_one_run(overrides)
+            _check_launcher(overrides)
             values = {each.key_or_group: each.value() for each in overrides if not each.is_sweep_override()}
             check_overrides(config, options.overrides)
             if isinstance(resume := values.get("resume"), str):
@@ -90,6 +96,13 @@ def check_one_run(overrides: Sequence[Override]) -> None:
             f"{several.input_line} has several values: {key}=[{values}] is a list, \"{key}='{values}'\" one text, and "
             "--multirun makes a run of each"
         )
+
+
+def _check_launcher(overrides: Sequence[Override]) -> None:
+    for override in overrides:
+        submitit = override.key_or_group == "hydra/launcher" and str(override.value()).startswith("submitit")
+        if submitit and not find_spec("submitit"):
+            raise ConfigError(f"{override.input_line} needs submitit: pip install -c constraints.txt '.[slurm]'")
 
 
 def with_open_keys(arguments: Sequence[str]) -> list[str]:
@@ -129,7 +142,7 @@ def check_overrides(
     values = _plain(cfg)
     check_finite(values)
     if config == "train":
-        _check_training(cfg)
+        _check_training(cfg, mapped=any(each.key_or_group.partition(".")[0] == "team" for each in single))
     elif config in ("eval", "play"):
         check_source(values)
         fixed = {} if config == "eval" else {"tasks": 1, "samples": 1}
@@ -146,8 +159,9 @@ def _check_keys(keys: Sequence[str], known: Set[str], own: Collection[str], take
             raise ConfigError(f"{key} is an unknown key{near(key, names)} docs/configuration.md lists all keys")
 
 
-def _check_training(cfg: DictConfig) -> None:
-    """Check what a training refuses without any library that takes seconds to import."""
+def _check_training(cfg: DictConfig, *, mapped: bool) -> None:
+    """Check what a training refuses without any library that takes seconds to import; the team map, which a world's
+    agents decide, only where it was ``mapped`` by hand."""
     if any(isinstance(value, str) and "${hydra:" in value for _, value in flat(_plain(cfg))):
         return  # values that exist only within Hydra's main function: the command itself resolves them, or refuses
     try:
@@ -157,15 +171,36 @@ def _check_training(cfg: DictConfig) -> None:
     run = read_config(resolved, None)
     if run.resume is None and run.run_dir != "none":
         call("run_dir", check_free, Path(run.run_dir))
+    if run.resume is None and mapped:
+        frozen = [name for name, policy in run.policies.items() if not policy.learns]
+        call("", Router, run.team, build_world("env", run.env).agents, tuple(run.policies), frozen)
 
 
 def _check_team(keys: Mapping[str, Any], search_path: Sequence[str]) -> None:
     """Check the run directory, the experiment or the world that the values ``keys`` of a command line name."""
+    if len({"run", "exp", "env_name"} & keys.keys()) > 1 or {"run", "overrides"} <= keys.keys():
+        return  # the command says which of them belong together
     for key, group in (("exp", "experiment"), ("env_name", "env")):
         if isinstance(name := keys.get(key), str):
             check_overrides("train", [*search_path, f"{group}={name}", *map(str, keys.get("overrides") or [])])
+            _check_agents(keys, _composed("train", [*_UNNAMED, *search_path, f"{group}={name}"]))
     if isinstance(run := keys.get("run"), str) and "overrides" not in keys:  # which belong to others
-        call("run", _readable, Path(run.partition("@")[0]))
+        _check_agents(keys, call("run", _readable, Path(run.partition("@")[0])))
+
+
+def _check_agents(keys: Mapping[str, Any], cfg: Mapping[str, Any]) -> None:
+    """Check the agents that ``keys`` name by those of ``cfg``, unless others of ``keys`` change the world, and perhaps
+    with it them."""
+    team, others = cfg.get("team"), ("world", "overrides", "benchmark")
+    if any(key.partition(".")[0] in others for key in keys) or not isinstance(team, Mapping):
+        return
+    named = [(key, key.partition(".")[2]) for key in keys if key.startswith(("agents.", "echo."))]
+    for key in ("human", "silence", "agent"):
+        agents = keys.get(key) or []
+        named += [(f"{key}={agent}", agent) for agent in ([agents] if isinstance(agents, str) else agents)]
+    for place, agent in named:
+        if agent not in team:
+            raise ConfigError(f"{place}: the world has no agent '{agent}'{nearest(str(agent), list(team))}")
 
 
 def _readable(path: Path) -> Mapping[str, Any]:
@@ -207,18 +242,48 @@ def check_choices(overrides: Sequence[Override]) -> list[Override]:
 
 
 def parsed(texts: Sequence[str]) -> list[Override]:
-    """The overrides, by Hydra's grammar.  Raises :class:`ConfigError` naming a text that is not one."""
+    """The overrides, by Hydra's grammar.  Raises :class:`ConfigError` naming a text that is not one, with the form that
+    is, where only quotes are missing.
+    """
     parser = OverridesParser.create()
     overrides = []
     for text in texts:
         try:
             overrides.append(parser.parse_override(text))
         except HydraException as error:
+            if (quoted := _quoted(text)) is not None:
+                raise ConfigError(
+                    f"{text} is no override: its value has characters that need quotes. Give {quoted}, in a shell "
+                    f"{shlex.quote(quoted)}"
+                ) from error
             raise ConfigError(
                 f"{text} is no override: {' '.join(str(error).split())}. Give KEY=VALUE, without spaces beside the =, "
-                "each in a word of its own; a value with = or other signs needs quotes, in a shell 'KEY=\"VALUE\"'"
+                "each in a word of its own"
             ) from error
     return overrides
+
+
+def _quoted(text: str) -> str | None:
+    """The override ``text`` with its value, or the elements of its list, in quotes; None where that is none either."""
+    key, _, value = text.partition("=")
+    if not value or value != value.strip():
+        return None
+    if value.startswith("[") and value.endswith("]"):
+        form = f"{key}=[{','.join(map(_in_quotes, COMMA.split(value[1:-1])))}]"
+    elif value.startswith(("[", "{")):
+        return None
+    else:
+        form = f"{key}={_in_quotes(value)}"
+    try:
+        OverridesParser.create().parse_override(form)
+    except HydraException:
+        return None
+    return form
+
+
+def _in_quotes(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def fail(error: Exception, more: str = "") -> NoReturn:

@@ -52,6 +52,10 @@ def test_words_that_are_left_to_hydra_or_right(words: list[str]) -> None:
         (["--config-dir", "nowhere", "seed=1"], r"--config-dir nowhere: there is no such folder"),
         (["--config-dri", "x"], r"--config-dri is no option; did you mean --config-dir\?"),
         (["--loop.iterations", "3"], r"^--loop\.iterations is no option; a key is given as loop\.iterations=VALUE$"),
+        (
+            ["-m", "seed=0,1", "hydra/launcher=submitit_slurm"],
+            r"submitit_slurm needs submitit: .*\[slurm\]",
+        ),
         (["--config-dir"], r"--config-dir.*expected one argument"),
         (
             ["policies.tool.algorithm.objective={clip: 1}"],
@@ -65,7 +69,15 @@ def test_words_that_are_left_to_hydra_or_right(words: list[str]) -> None:
         ([f"run_dir={__file__}/x"], r"cannot be made"),
         ([f"run_dir={'x' * 300}"], r"^run_dir=x+ cannot be made: File name too long$"),
         (["seed", "=", "3"], r"^seed is no override: .* Give KEY=VALUE, without spaces beside the =, each in a word"),
-        (["name=a=b"], r"""^name=a=b is no override: .* needs quotes, in a shell 'KEY="VALUE"'$"""),
+        (
+            ["name=a=b"],
+            r"""^name=a=b is no override: .* quotes\. Give name="a=b", in a shell 'name="a=b"'$""",
+        ),
+        (
+            ["+env.overrides=[a=b,c=[1,2]]"],
+            r"""quotes\. Give \+env\.overrides=\["a=b","c=\[1,2\]"\], in a shell '\+env""",
+        ),
+        (["name=it's"], r"""Give name="it's", in a shell"""),
         (["run_dir=a,b"], r"^run_dir=a,b has several values: run_dir=\[a,b\] is a list, \"run_dir='a,b'\" one text"),
         (["resume=nowhere", "lop.iterations=3"], r"^lop\.iterations is an unknown key"),  # the typo before the folder
         ([f"resume={__file__}"], r"^resume: .*test_command_line\.py is not a run directory: it is a file$"),
