@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from ..errors import AbsentError
 from ..evaluation.request import Checkpoint
 from ..rollout.chat_template import prefill
 from ..runs.index import find_runs
@@ -24,6 +25,7 @@ from ..runs.tables import (
 from .publishing import LoadedPolicy, load_policy, push_to_hub, write_hub_folder
 
 if TYPE_CHECKING:
+    from datasets import Dataset
     from pandas import DataFrame
 
 
@@ -77,6 +79,16 @@ class Run(RunReader):
             own = frame["agent"] == agent
             frame.loc[own, "text"] = frame.loc[own, "text"].str.removeprefix(begin)
         return frame
+
+    def to_dataset(self) -> Dataset:
+        """:attr:`candidates` as a set of ``datasets``: ``prompt`` is the text that the policy read, ``text`` what it
+        wrote.  Raises :class:`~troupe.errors.AbsentError` where ``datasets`` or pandas is not installed.
+        """
+        try:
+            from datasets import Dataset
+        except ImportError as error:
+            raise AbsentError("Run.to_dataset needs the package datasets: pip install 'troupe-rl[data]'") from error
+        return Dataset.from_pandas(self.candidates, preserve_index=False)
 
     @classmethod
     def find(cls, folder: str | Path = "runs") -> Iterator[Self]:

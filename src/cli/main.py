@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -107,6 +108,12 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         sys.exit(f"error: {error}")
 
 
+@cache
+def _tell() -> None:
+    """Once in a process."""
+    print("loading the libraries, which takes some seconds ...", file=sys.stderr)
+
+
 @contextmanager
 def loading(after_s: float = 2.0) -> Iterator[None]:
     """A context for imports: Ctrl-C ends the process at once, and a terminal is told that they take long, if they do.
@@ -119,7 +126,7 @@ def loading(after_s: float = 2.0) -> Iterator[None]:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    told = Timer(after_s, print, ["loading the libraries, which takes some seconds ..."], {"file": sys.stderr})
+    told = Timer(after_s, _tell)
     try:
         if sys.stderr.isatty():
             told.start()

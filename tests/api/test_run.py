@@ -56,7 +56,8 @@ def test_messages_and_candidates_as_tables(tmp_path: Path) -> None:
     assert list(trees["task"]) == [tree["task_id"] for tree in run.tree_records()]
     means = candidates.groupby(["episode", "node"])["advantage"].mean()
     assert means.abs().max() < 1e-6, "a group's advantages add up to 0"
-    assert candidates["prompt"][0] == nodes[0]["prompt"]
+    dataset = run.to_dataset()
+    assert dataset["text"][:] == list(candidates["text"]) and dataset["prompt"][0] == nodes[0]["prompt"]
     page = run._repr_html_()
     assert ">finished</td>" in page and "before training" in page and str(run.path) in page
 
