@@ -30,8 +30,9 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from troupe.cli.train import REFUSED
 from troupe.errors import ConfigError
+from troupe.models.bases.base_models import BaseModelError
+from troupe.rollout.engines.base import EngineError
 from troupe.runs.fingerprint import flat
 from troupe.setup.checks import checked
 from troupe.setup.command_line import check_overrides, parsed
@@ -47,7 +48,7 @@ VALUES = (
 ).split(" ")
 KEPT = 30
 """Combinations of groups per run: composing one takes longer than judging overrides of it."""
-REFUSALS = (*REFUSED, HydraException, OmegaConfBaseException)
+REFUSALS = (ValueError, BaseModelError, EngineError, HydraException, OmegaConfBaseException)
 
 
 @dataclass

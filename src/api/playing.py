@@ -15,16 +15,14 @@ from rich.console import Console
 from ..envs.base import TeamEnv
 from ..errors import ConfigError, check_whole, nearest
 from ..evaluation.conditions import Condition, check_readable
-from ..evaluation.episodes import Actor, EpisodeResult, HumanActor, play
-from ..evaluation.request import EvalRequest, check_source
+from ..evaluation.episodes import EpisodeResult, HumanActor, play
+from ..evaluation.request import EvalRequest
 from ..experience import Message, Task
 from ..reports.console import EpisodePrinter
 from ..rollout.engines.requests import derive
 from ..setup.checks import set_threads
-from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, read_team, untrained_team
+from ..setup.evaluation import TeamSource, build_conditions, read_request, read_team
 from ..setup.evaluation_actors import ActorFactory
-from ..setup.instantiation import call
-from ..setup.trust import Trust
 
 FENCE = "```"
 
@@ -39,27 +37,18 @@ def play_team(keys: Mapping[str, Any], console: Console | None = None) -> list[E
     Raises ``ValueError`` (or a subclass) naming the key that is wrong, :class:`InputEndedError`.
     """
     console = console or Console(highlight=False)
-    team = _team(keys)
+    team = read_team(keys)
     first, count = keys["task"], keys["tasks"]
     check_whole("task", first, 0, ConfigError)
     check_whole("tasks", count, 1, ConfigError)
     request = read_request({**keys, "tasks": first + count, "samples": 1}, team)
-    if (threads := team.config["threads"] if keys["threads"] is None else keys["threads"]) is not None:
-        call("threads", set_threads, threads)
-    conditions = build_conditions(request, team, other_teams(request, team))
+    set_threads(keys["threads"], team.config["threads"])
+    conditions = build_conditions(request, team)
     if len(conditions) > 1:
         names = ", ".join(condition.name for condition in conditions)
         raise ConfigError(f"play shows one world at one temperature, the keys name several: {names}")
     humans = _humans(keys["human"], conditions[0], request)
     return asyncio.run(_play(conditions[0], conditions[0].tasks[first:], humans, request, team, console))
-
-
-def _team(keys: Mapping[str, Any]) -> TeamSource:
-    """The team that ``run``, ``exp`` or ``env`` names."""
-    check_source(keys)
-    if keys["env_name"] is None:
-        return read_team(keys)
-    return untrained_team(f"env={keys['env_name']}", keys["overrides"], Trust.of(keys["trust"]))
 
 
 def _humans(value: Any, condition: Condition, request: EvalRequest) -> list[str]:
@@ -93,8 +82,7 @@ async def _play(
 
     sources = {agent: source for agent, source in condition.assignment.items() if agent not in humans}
     try:
-        factory.prepare(sources.values())
-        actors: dict[str, Actor] = {a: factory.actor(s, condition.temperature) for a, s in sources.items()}
+        actors = factory.team(sources, condition.temperature)
         actors |= dict.fromkeys(humans, HumanActor(_asking(printer)))
         check_readable(condition, actors)
         await world.open()

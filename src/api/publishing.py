@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..errors import ConfigError, PublishError, nearest
 from ..evaluation.assignment import LocalPolicy, RemotePolicy, ScriptedPolicy, TeamPolicy
-from ..evaluation.request import Checkpoint
+from ..evaluation.request import NAMED, Checkpoint
 from ..models.bases.base_models import SHIPPED, resolve
 from ..models.bases.loading import load_adapter
 from ..models.bases.reading import ADAPTER
@@ -141,6 +141,8 @@ def write_hub_folder(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"out={folder} is not an empty folder; choose another, nothing was changed")
     checkpoint = checkpoint or run.default_checkpoint
+    if checkpoint not in NAMED:  # the card has no score of others
+        raise ConfigError(f"checkpoint={checkpoint} is unknown{nearest(checkpoint, NAMED)}")
     sources = {name: policy_source(run, name, checkpoint) for name in run.config["policies"]}
     bases = dict(_base_folders(run, sources))
     policies = [_published(run, name, source, bases) for name, source in sources.items()]

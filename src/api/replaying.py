@@ -6,12 +6,12 @@ import asyncio
 import copy
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, fields
+from typing import Any
 
 from rich.console import Console
 
-from ..errors import ConfigError, check_whole, nearest
+from ..errors import ConfigError, Natural, Positive, check_fields, nearest, number_of
 from ..evaluation.assignment import AgentSource, LocalPolicy, RemotePolicy, ScriptedPolicy
 from ..evaluation.conditions import Condition
 from ..evaluation.episodes import Actor, EpisodeResult, play_to_end
@@ -26,22 +26,42 @@ from ..rollout.engines.requests import derive
 from ..runs.files import CHECKPOINTS, CONFIG, EVALUATIONS, read_object
 from ..runs.run import RunReader
 from ..setup.checks import set_threads
-from ..setup.evaluation import TeamSource, build_conditions, other_teams, read_request, trained_team
+from ..setup.evaluation import TeamSource, build_conditions, read_request, trained_team
 from ..setup.evaluation_actors import ActorFactory
-from ..setup.instantiation import call
 from ..setup.trust import Trust
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a stored episode is forked: at ``turn``, from 0, where ``agent`` is to speak (None: the first of the turn),
-    or at ``node`` of a tree.  ``candidate``, from 0: the candidate there that goes on; None: a new message.
+    """Where a stored episode is forked: where ``turn`` begins, from 1, or where ``agent`` is to speak in it; or at
+    ``node``, from 0, of a tree.  ``sample``, from 0, is one of several episodes of the task.  ``candidate``, from 1, is
+    the candidate there that goes on; None: a new message.  ``samples`` are the continuations.
+
+    Raises :class:`ConfigError` naming the key that is wrong.
     """
 
-    turn: int
+    turn: Positive | None
     agent: str | None
-    node: int | None
-    candidate: int | None
+    node: Natural | None
+    sample: Natural | None
+    candidate: Positive | None
+    samples: Positive
+
+    def __post_init__(self) -> None:
+        check_fields(self, error=ConfigError)
+        if self.turn is not None and self.node is not None:
+            raise ConfigError("turn and node both say where the fork is: give one of them")
+        if self.node is not None and self.agent is not None:
+            raise ConfigError("node and agent both say who speaks at the fork: give one of them")
+
+    def check(self, episode: StoredEpisode) -> None:
+        """Raise :class:`ConfigError` where ``episode`` has no such place."""
+        turns = episode.messages[-1].turn + 1
+        has = f"{episode.place} has {number_of(turns, 'turn')}"
+        if self.turn is None and self.node is None:
+            raise ConfigError(f"give either turn=T, from 1, or node=N of a training tree, from 0: {has}")
+        if self.turn is not None and self.turn > turns:
+            raise ConfigError(f"turn={self.turn}: {has}")
 
 
 @dataclass(frozen=True)
@@ -89,17 +109,15 @@ def replay_episode(keys: Mapping[str, Any], console: Console | None = None) -> R
     team = trained_team("run", _required(keys, "run"), Trust.of(keys["trust"]))
     assert team.run is not None
     run = RunReader(team.run.path, tolerant=True)
-    asked, place = _required(keys, "episode"), _place(keys)
-    episode = locate_episode(run, asked, _optional(keys, "sample", 0), place.node)
-    _check_turn(keys, episode)
-    check_whole("samples", samples := keys["samples"], 1, ConfigError)
-    if (threads := team.config["threads"] if keys["threads"] is None else keys["threads"]) is not None:
-        call("threads", set_threads, threads)
+    asked, place = _required(keys, "episode"), Place(**{each.name: keys[each.name] for each in fields(Place)})
+    episode = locate_episode(run, asked, place.sample, place.node)
+    place.check(episode)
+    set_threads(keys["threads"], team.config["threads"])
     request = read_request(_request_keys(keys, episode, team), team)
-    condition = _condition(episode, build_conditions(request, team, other_teams(request, team)))
+    condition = _condition(episode, build_conditions(request, team))
     task = _task(episode, condition.tasks)
     _check_agent(place, condition)
-    replay = asyncio.run(_replay(episode, place, samples, condition, task, request, team))
+    replay = asyncio.run(_replay(episode, place, condition, task, request, team))
     if keys["json"]:
         console.print(json.dumps(replay.record()), markup=False, soft_wrap=True)
     else:
@@ -114,31 +132,6 @@ def _required(keys: Mapping[str, Any], key: str) -> str:
     if keys[key] is None:
         raise ConfigError(f"replay needs {key}=: run=DIR episode=FILE/TASK turn=T")
     return str(keys[key])
-
-
-def _optional(keys: Mapping[str, Any], key: str, least: int) -> int | None:
-    if (value := keys[key]) is not None:
-        check_whole(key, value, least, ConfigError)
-    return cast("int | None", value)
-
-
-def _place(keys: Mapping[str, Any]) -> Place:
-    if keys["turn"] is not None and keys["node"] is not None:
-        raise ConfigError("turn and node both say where the fork is: give one of them")
-    if keys["node"] is not None and keys["agent"] is not None:
-        raise ConfigError("node and agent both say who speaks at the fork: give one of them")
-    turn, candidate = _optional(keys, "turn", 1) or 1, _optional(keys, "candidate", 1)
-    return Place(turn - 1, keys["agent"], _optional(keys, "node", 0), None if candidate is None else candidate - 1)
-
-
-def _check_turn(keys: Mapping[str, Any], episode: StoredEpisode) -> None:
-    """Once the episode is there: that the keys say where it is forked."""
-    turns = episode.messages[-1].turn + 1
-    has = f"{episode.place} has {turns} turn{'s' if turns > 1 else ''}"
-    if keys["turn"] is None and keys["node"] is None:
-        raise ConfigError(f"give either turn=T, from 1, or node=N of a training tree, from 0: {has}")
-    if keys["turn"] is not None and keys["turn"] > turns:
-        raise ConfigError(f"turn={keys['turn']}: {has}")
 
 
 def _request_keys(keys: Mapping[str, Any], episode: StoredEpisode, team: TeamSource) -> dict[str, Any]:
@@ -183,9 +176,8 @@ def _condition(episode: StoredEpisode, conditions: Sequence[Condition]) -> Condi
 
 
 def _task(episode: StoredEpisode, tasks: Sequence[Task]) -> Task:
-    for task in tasks:
-        if task.task_id == episode.task_id:
-            return task
+    if (task := next((task for task in tasks if task.task_id == episode.task_id), None)) is not None:
+        return task
     raise ConfigError(
         f"{episode.place}: the world no longer draws this task: it is not among the {len(tasks)} tasks of "
         f"{episode.split or 'the evaluation'} that the run's configuration asks for"
@@ -204,7 +196,6 @@ def _check_agent(place: Place, condition: Condition) -> None:
 async def _replay(
     episode: StoredEpisode,
     place: Place,
-    samples: int,
     condition: Condition,
     task: Task,
     request: EvalRequest,
@@ -213,7 +204,7 @@ async def _replay(
     factory, world = ActorFactory(team.config["engine"]), condition.world
     try:
         await world.open()
-        fork = await replay_to(world, task, episode, place.turn, place.agent, place.node)
+        fork = await replay_to(world, task, episode, (place.turn or 1) - 1, place.agent, place.node)
         before, turn, agents = list(fork.result.messages), fork.world.turn, fork.world.next_agents()
         if place.agent is not None and len(agents) > 1:
             raise ConfigError(
@@ -223,9 +214,8 @@ async def _replay(
         stored = _stored(fork, episode, before)
         if place.candidate is not None:
             await take(fork, _siblings(fork.rest[: len(agents)], place.candidate))
-        factory.prepare(condition.assignment.values())
-        actors = {name: factory.actor(source, condition.temperature) for name, source in condition.assignment.items()}
-        new = [await _continued(fork, task, actors, request, number) for number in range(samples)]
+        actors = factory.team(condition.assignment, condition.temperature)
+        new = [await _continued(fork, task, actors, request, number) for number in range(place.samples)]
     finally:
         await world.close()
         await factory.close()
@@ -243,7 +233,7 @@ def _other_weights(episode: StoredEpisode, checkpoint: str, run: RunReader | Non
     iterations = 0 if checkpoint == "base" else state.get("iteration")
     if iterations == episode.iteration:
         return ""
-    after = "" if iterations is None else f" (after {iterations} iteration{'' if iterations == 1 else 's'})"
+    after = "" if iterations is None else f" (after {number_of(iterations, 'iteration')})"
     return f"the tree's weights, after {episode.iteration}, are not kept: {checkpoint}{after} plays"
 
 
@@ -259,10 +249,9 @@ def _siblings(messages: Sequence[StoredMessage], candidate: int) -> dict[str, st
     for message in messages:
         if message.node is None:
             raise ConfigError("candidate: an evaluated episode has one message per prompt; only trees have candidates")
-        if candidate >= len(message.candidates):
-            count = len(message.candidates)
-            raise ConfigError(f"candidate={candidate + 1}: the prompt of {message.agent} has {count} candidates")
-    return {message.agent: message.candidates[candidate] for message in messages}
+        if candidate > (count := len(message.candidates)):
+            raise ConfigError(f"candidate={candidate}: the prompt of {message.agent} has {count} candidates")
+    return {message.agent: message.candidates[candidate - 1] for message in messages}
 
 
 def _stored(fork: Fork, episode: StoredEpisode, before: Sequence[Mapping[str, Any]]) -> ShownContinuation:
@@ -290,7 +279,7 @@ def _speaker(source: AgentSource) -> str:
 
 
 def _show(console: Console, replay: Replay, run: RunReader) -> None:
-    checked = ", ".join(f"{n} {kind[:-1] if n == 1 else kind}" for kind, n in replay.checked.items())
+    checked = ", ".join(number_of(n, kind[:-1]) for kind, n in replay.checked.items())
     proof = (
         f"the world repeats the stored episode up to there: compared {checked}" if checked else "forked at the start"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,11 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from ..envs.base import WorldFailure
-from ..errors import ConfigError, DiskFullError, LostEpisodesError
+from ..errors import ConfigError
 from ..evaluation import records
 from ..evaluation.conditions import CUT, Condition, ConditionResult
 from ..evaluation.identity import evaluation_identity
@@ -24,30 +21,15 @@ from ..evaluation.records import EvaluationRecord, file_name
 from ..evaluation.request import EvalRequest
 from ..evaluation.summary import episode_rows
 from ..evaluation.tables import benchmark_table, episode_progress, evaluation_table, show
-from ..models.bases.base_models import BaseModelError
-from ..rollout.engines.base import EngineError
-from ..rollout.policy_client import PromptError
 from ..runs.directory import versions
 from ..runs.faults import FaultSettings
 from ..runs.files import EVALUATIONS
 from ..runs.fingerprint import code_hash
-from ..sandbox import SandboxUnavailable
 from ..setup.checks import set_threads
-from ..setup.command_line import fail
 from ..setup.composition import user_folders
-from ..setup.evaluation import benchmarks, build_conditions, other_teams, read_request, read_team, run_conditions
+from ..setup.evaluation import benchmarks, build_conditions, read_request, read_team, run_conditions
 from ..setup.evaluation_actors import ActorFactory
-from ..setup.instantiation import call, construct
-
-REFUSED = (
-    *(ValueError, BaseModelError, PromptError, SandboxUnavailable, WorldFailure, EngineError, OmegaConfBaseException),
-    *(LostEpisodesError, DiskFullError),
-)
-"""The errors that end an evaluation in one line."""
-
-
-class InterruptedEvaluation(KeyboardInterrupt):
-    """The message says what is kept."""
+from ..setup.instantiation import construct
 
 
 def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
@@ -62,9 +44,8 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         raise ConfigError(f"episodes must be a whole number of at least 0, got {keys['episodes']!r}")
     request = read_request(keys, team)
     faults = construct("faults", FaultSettings, keys["faults"])
-    if (threads := team.config["threads"] if keys["threads"] is None else keys["threads"]) is not None:
-        call("threads", set_threads, threads)
-    conditions = build_conditions(request, team, other_teams(request, team))
+    threads = set_threads(keys["threads"], team.config["threads"])
+    conditions = build_conditions(request, team)
     played = {"worlds": [dict(condition.world_config) for condition in conditions], "engine": team.config["engine"]}
     fingerprint = records.fingerprint_of(evaluation_identity(request, conditions))
     parent = (team.run.path if team.run else Path("runs", keys["exp"], "base")) / EVALUATIONS
@@ -82,9 +63,8 @@ def run(cfg: DictConfig, console: Console | None = None) -> EvaluationRecord:
         try:
             summary, results = _play(request, conditions, ActorFactory(team.config["engine"]), faults, console, partial)
         except KeyboardInterrupt as error:
-            if not partial.count:
-                raise
-            raise InterruptedEvaluation(f"{partial.count} of {in_all} samples are kept") from error
+            kept = f"{partial.count} of {in_all} samples are kept, and the same command goes on after them"
+            raise KeyboardInterrupt(kept if partial.count else "nothing was written") from error
         folder = parent / (keys["name"] or f"{request.checkpoint}-{request.split}-{fingerprint}")
         rows = (row for result in results for row in episode_rows(result.condition.name, result.samples))
         samples = {file_name(r.condition.name): map(asdict, r.samples[0][: keys["episodes"]]) for r in results}
@@ -135,11 +115,4 @@ def _play(
 
 def run_command(cfg: DictConfig) -> None:
     """``troupe eval``, with the configuration that Hydra has composed."""
-    try:
-        run(cfg)
-    except InterruptedEvaluation as interrupt:
-        sys.exit(f"interrupted; {interrupt}, and the same command goes on after them")
-    except KeyboardInterrupt:
-        sys.exit("interrupted; nothing was written")
-    except REFUSED as error:
-        fail(error)
+    run(cfg)

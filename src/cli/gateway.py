@@ -17,8 +17,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TextIO, get_args
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
 from ..envs.tool_calls import ToolFormat
 from ..envs.workflow.messages import Identity, identity, listener, offer, prompt, reply, unmatched
@@ -29,16 +28,14 @@ from ..experience import Completion
 from ..gateway.guard import RefusedError
 from ..gateway.protocol import ChatReply, ChatRequest, Draft, check_scored
 from ..gateway.server import Server, guarded
-from ..models.bases.base_models import BaseModelError
 from ..rollout.engines.base import EngineError
 from ..rollout.engines.requests import derive
 from ..rollout.policy_client import PolicyClient, PromptError, PromptTooLongError
 from ..setup.checks import set_threads
-from ..setup.command_line import fail
 from ..setup.evaluation import TeamSource, trained_team
 from ..setup.evaluation_actors import ActorFactory
-from ..setup.instantiation import call
-from .serve import CHECKPOINTS, Access
+from ..setup.parts import plain
+from .serve import Access
 
 REMEMBERED = 4096
 """Episodes whose earlier completions are known, at most; of more, those that were asked longest ago are forgotten."""
@@ -167,14 +164,11 @@ class TrainedAgents:
 def clients_of(team: TeamSource, checkpoint: str | None, factory: ActorFactory) -> dict[str, PolicyClient]:
     """By agent, the client of its policy.  Raises :class:`ConfigError`."""
     checkpoint = checkpoint or team.default_checkpoint
-    if checkpoint not in CHECKPOINTS:
-        raise ConfigError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}, got {checkpoint}")
     sources = {agent: team.policy("run", agent, checkpoint) for agent in team.config["team"]}
     for agent, source in sources.items():
         if isinstance(source, ScriptedPolicy):
             raise ConfigError(f"agent '{agent}' has a scripted policy, which speaks only in its own world")
-    factory.prepare(sources.values())
-    actors = {agent: factory.actor(source, "own") for agent, source in sources.items()}
+    actors = factory.team(sources, "own")
     return {agent: actor.client for agent, actor in actors.items() if isinstance(actor, PolicyActor)}
 
 
@@ -194,7 +188,7 @@ def gateway(keys: Mapping[str, Any], until: threading.Event) -> None:
         raise ConfigError(f"record must be null or a file, got {keys['record']!r}")
     access = Access.read(keys)
     team = trained_team("run", keys["run"], None)
-    call("threads", set_threads, team.config["threads"] if keys["threads"] is None else keys["threads"])
+    set_threads(keys["threads"], team.config["threads"])
     engine = dict(team.config["engine"])
     factory = ActorFactory(engine | ({"lockstep": False} if "lockstep" in engine else {}))  # nobody waits for others
     with _opened(keys["record"]) as record:
@@ -239,8 +233,5 @@ def run_command(cfg: DictConfig) -> None:
     ended = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
-    try:
-        gateway(OmegaConf.to_container(cfg, resolve=True), ended)  # type: ignore[arg-type]
-    except (ValueError, OSError, BaseModelError, EngineError, OmegaConfBaseException) as error:
-        fail(error)
+    gateway(plain(cfg), ended)
     sys.exit(os.EX_OK)

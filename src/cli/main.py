@@ -5,18 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import re
-import select
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import fill
+from threading import Timer
 
 from ..errors import nearest
-from ..runs.periodic import every
 
 CONFIGURED = ("train", "eval", "play", "replay", "push-to-hub", "serve", "gateway")
 """Commands with the keys of ``configs/NAME.yaml``: their modules have ``run_command(cfg)``.  The others have
@@ -51,36 +51,24 @@ FIRST = {"train": "experiment", "sweep": "sweep", "reproduce": "table"} | dict.f
 """By command, the key of a first word that is none of Hydra's: ``troupe eval DIR`` is ``troupe eval run=DIR``."""
 
 
+LONG = ("sweep", "reproduce", "watch", "warm-start")
+"""Commands that go on where somebody has stopped listening, a browser or a worker; so do the configured ones."""
+
+
 def main() -> None:
     """The console script.  ``troupe key=value ...`` is ``troupe train key=value ...``.
 
-    Where the reader of what it prints ends first (``troupe runs | head -1``) it ends at once and in silence, with the
-    status of a program that the pipe's signal ended.  The signal itself would end servers for any lost connection.
+    Where the reader of what it prints ends first (``troupe runs | head -1``) the signal of the pipe ends it at once and
+    in silence, unless it is one of the :data:`LONG` ones.
     """
     # After >&- there is none.
     sys.stdout, sys.stderr = (each or Path(os.devnull).open("w") for each in (sys.stdout, sys.stderr))  # noqa: SIM115
+    before = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
-        try:
-            _main()
-        finally:
-            sys.stdout.flush()  # here, and not at the interpreter's end, which prints what fails
-    except (BrokenPipeError, SystemExit) as error:
-        if not _unread(error):
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is still to be flushed
-        sys.exit(128 + signal.SIGPIPE)
-
-
-def _unread(error: BrokenPipeError | SystemExit) -> bool:
-    """Whether the reader of the standard output is gone, and not that of another pipe or socket, a worker's say."""
-    if isinstance(error, SystemExit):
-        if not isinstance(error.__context__, BrokenPipeError):
-            return False
-        if error.code == 1:  # by rich, which leaves another standard output
-            return True
-    output = select.poll()
-    output.register(1, 0)  # for errors alone
-    return bool(output.poll(0))
+        _main()
+    finally:
+        sys.stdout.flush()
+        signal.signal(signal.SIGPIPE, before)
 
 
 def _main() -> None:
@@ -94,18 +82,9 @@ def _main() -> None:
     elif first in COMMANDS:
         _run(first, rest)
     elif "=" in first or first.startswith(("+", "~", "-")):  # a word for Hydra
-        _run(_completed() if first in ("-sc", "--shell-completion") else "train", [first, *rest])
+        _run("train", [first, *rest])
     else:
         sys.exit(f"error: unknown command '{first}'{nearest(first, list(COMMANDS))}")
-
-
-def _completed() -> str:
-    """The command in the line that a shell completes, which is taken out of it: Hydra knows keys alone."""
-    program, command, *rest = [*os.environ.get("COMP_LINE", "").split(" ", 2), "", ""][:3]
-    if command not in CONFIGURED:
-        return "train"
-    os.environ["COMP_LINE"] = " ".join([program, *rest])
-    return command
 
 
 def _run(name: str, arguments: Sequence[str]) -> None:
@@ -118,6 +97,8 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     try:
         if name in CONFIGURED and {"-h", "--help"} & set(arguments):
             return print(usage_of(name))
+        if name in LONG and not {"-h", "--help"} & set(arguments):
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         with loading():
             module = import_module(".start" if name in CONFIGURED else f".{name.replace('-', '_')}", __package__)
         module.start(name, arguments) if name in CONFIGURED else module.main(arguments)
@@ -127,13 +108,15 @@ def _run(name: str, arguments: Sequence[str]) -> None:
         sys.exit(f"error: {error}")
 
 
-_told = False  # of this process, whether it has said that imports take long
+@cache
+def _tell() -> None:
+    """Once in a process."""
+    print("loading the libraries, which takes some seconds ...", file=sys.stderr)
 
 
 @contextmanager
 def loading(after_s: float = 2.0) -> Iterator[None]:
-    """A context for imports: Ctrl-C ends the process at once, and a terminal is told once that they take long,
-    if they do.
+    """A context for imports: Ctrl-C ends the process at once, and a terminal is told that they take long, if they do.
 
     Within an import, an exception may be printed with its traceback, or be lost in a destructor.  What imports make
     stays: to search it for garbage again and again would be an eighth of their time, and more later.
@@ -143,21 +126,13 @@ def loading(after_s: float = 2.0) -> Iterator[None]:
     handler = signal.getsignal(signal.SIGINT)
     if handler is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    said = ""
-
-    def tell() -> None:
-        global _told
-        nonlocal said
-        said = "." if said else "loading the libraries, which takes some seconds ."
-        _told = True
-        print(said, end="", file=sys.stderr, flush=True)
-
+    told = Timer(after_s, _tell)
     try:
-        with every(after_s, tell) if sys.stderr.isatty() and not _told else nullcontext():
-            yield
+        if sys.stderr.isatty():
+            told.start()
+        yield
     finally:
-        if said:
-            print(file=sys.stderr)
+        told.cancel()
         signal.signal(signal.SIGINT, handler)
         if collects:
             gc.freeze()

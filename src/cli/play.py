@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from ..api.playing import play_team
-from ..setup.command_line import fail
-from .eval import REFUSED
+from ..setup.parts import plain
 
 
 def run_command(cfg: DictConfig) -> None:
     """``troupe play``, with the configuration that Hydra has composed."""
-    try:
-        play_team(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
-    except KeyboardInterrupt:
-        sys.exit("interrupted")
-    except REFUSED as error:
-        fail(error)
+    play_team(plain(cfg))

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
 from ..api.publishing import push_to_hub, write_hub_folder
-from ..errors import ConfigError, PublishError, nearest
-from ..models.bases.base_models import BaseModelError
-from ..setup.command_line import fail
+from ..errors import ConfigError
 from ..setup.evaluation import trained_team
-
-CHECKPOINTS = ("best", "last", "base")
+from ..setup.parts import plain
 
 
 def push(keys: Mapping[str, Any]) -> str:
@@ -28,24 +23,17 @@ def push(keys: Mapping[str, Any]) -> str:
     for key in ("run", "repo"):
         if keys[key] is None:
             raise ConfigError(f"{key} is missing: give run=DIR, a run directory, and repo=OWNER/NAME")
-    if (checkpoint := keys["checkpoint"]) not in (None, *CHECKPOINTS):
-        raise ConfigError(f"checkpoint={checkpoint} is unknown{nearest(str(checkpoint), CHECKPOINTS)}")
     if keys["out"] is not None and not keys["dry_run"]:
         raise ConfigError("out belongs to dry_run=true: an upload leaves no folder")
 
     run = trained_team("run", keys["run"], None).run
     assert run is not None  # it is a run's
     if keys["dry_run"]:
-        folder = write_hub_folder(run, Path(keys["out"] or "hub"), keys["repo"], checkpoint, keys["license"])
+        folder = write_hub_folder(run, Path(keys["out"] or "hub"), keys["repo"], keys["checkpoint"], keys["license"])
         return f"{folder}: a dry run; nothing was uploaded"
-    return push_to_hub(run, keys["repo"], checkpoint, private=keys["private"], license=keys["license"])
+    return push_to_hub(run, keys["repo"], keys["checkpoint"], private=keys["private"], license=keys["license"])
 
 
 def run_command(cfg: DictConfig) -> None:
     """``troupe push-to-hub``, with the configuration that Hydra has composed."""
-    try:
-        print(push(OmegaConf.to_container(cfg, resolve=True)))  # type: ignore[arg-type]
-    except KeyboardInterrupt:
-        sys.exit("interrupted")
-    except (ValueError, BaseModelError, PublishError, OmegaConfBaseException) as error:
-        fail(error)
+    print(push(plain(cfg)))

@@ -6,10 +6,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
 import sys
-import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,8 @@ from ..runs.index import find_runs
 from ..runs.run import RunReader
 
 HEADS = ("run", "status", "success", "iterations", "wall time", "differs")
+WIDEST = 10_000
+"""Characters of a line that no terminal shows."""
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -41,8 +41,8 @@ def main(arguments: Sequence[str]) -> None:
         print("".join(json.dumps(row) + "\n" for row in rows), end="")
     elif rows:
         problems = [row["problem"] for row in rows if "problem" in row]
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print("\n".join([*fitted([HEADS, *map(cells, rows)], width), *problems]))
+        show(rows)
+        print("".join(f"{problem}\n" for problem in problems), end="")
     else:
         print(f"no runs below {', '.join(map(str, folders))}")
 
@@ -88,29 +88,15 @@ def cells(row: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(visible(part).replace("\n", "␊") for part in parts)
 
 
-def aligned(rows: Iterable[Sequence[str]]) -> list[str]:
-    """Rows as lines with columns of equal width."""
-    rows = list(rows)
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+def show(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print the table.  In a terminal that is too narrow paths, and what differs, have several lines."""
+    from rich.console import Console  # once it is needed
+    from rich.table import Table
 
-
-def fitted(rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """:func:`aligned`.  Where that is wider than ``width``, what differs is cut, or each run has several lines."""
-    lines = aligned(rows)
-    rest = 0 if width is None else width - max(len(line) for line in aligned([row[:-1] for row in rows])) - 2
-    if width is None or max(map(len, lines)) <= width:
-        return lines
-    if rest >= 24:
-        return aligned([(*row[:-1], textwrap.shorten(row[-1], rest, placeholder=" ...")) for row in rows])
-    return [
-        line
-        for run, *facts, differs in rows[1:]
-        for line in (
-            run,
-            *textwrap.wrap("  ".join(filter(None, facts)), width, initial_indent="  "),
-            *textwrap.wrap(
-                differs, width, initial_indent="  ", subsequent_indent="  ", max_lines=2, placeholder=" ..."
-            ),
-        )
-    ]
+    table = Table(box=None, padding=(0, 2, 0, 0), header_style="")
+    for head in HEADS:
+        table.add_column(head, no_wrap=head not in ("run", "differs"), overflow="fold")
+    for row in rows:
+        table.add_row(*cells(row))
+    console = Console(width=None if sys.stdout.isatty() else WIDEST, markup=False, highlight=False, emoji=False)
+    console.print(table)

@@ -21,13 +21,12 @@ from typing import Any
 from urllib.error import URLError
 
 import torch
-from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf import DictConfig
 
 from ..errors import ConfigError, check_whole, number_of
 from ..evaluation.assignment import LocalPolicy
 from ..gateway.guard import KEY_ENV, LOCAL, Guard, GuardSettings
-from ..models.bases.base_models import BaseModelError, resolve
+from ..models.bases.base_models import resolve
 from ..models.bases.loading import load_tokenizer
 from ..models.bases.reading import adapter_rank
 from ..rollout.chat_template import check_chat, is_raw, prefill, try_prompts
@@ -36,11 +35,10 @@ from ..rollout.engines.vllm.launch import EXECUTOR, EXTENSION, environment
 from ..rollout.engines.vllm.settings import GIB, VllmSettings, buffer_width
 from ..rollout.engines.vllm.signals import end_with
 from ..rollout.engines.vllm.versions import check_version
-from ..setup.command_line import fail
 from ..setup.evaluation import TeamSource, trained_team
 from ..setup.instantiation import call
+from ..setup.parts import plain
 
-CHECKPOINTS = ("best", "last", "base")
 GUARD = f"{Guard.__module__}.{Guard.__name__}"
 SHORTEST_KEY = 16
 """Characters of a key, at least."""
@@ -72,8 +70,6 @@ def servings(team: TeamSource, checkpoint: str | None, port: int) -> list[Servin
     Raises :class:`ConfigError` where ``checkpoint`` is not there.
     """
     checkpoint = checkpoint or team.default_checkpoint
-    if checkpoint not in CHECKPOINTS:
-        raise ConfigError(f"checkpoint must be one of {', '.join(CHECKPOINTS)}, got {checkpoint}")
     plan: dict[str, Serving] = {}  # by model and chat: a server has one template
     for agent, name in team.config["team"].items():
         policy = team.policy("run", agent, checkpoint)
@@ -305,8 +301,6 @@ def run_command(cfg: DictConfig) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell lets what it starts in the background ignore the former
         signal.signal(number, _interrupt)
     try:
-        serve(OmegaConf.to_container(cfg, resolve=True))  # type: ignore[arg-type]
+        serve(plain(cfg))
     except KeyboardInterrupt:
         sys.exit("ended")
-    except (ValueError, BaseModelError, EngineError, OmegaConfBaseException) as error:
-        fail(error)

@@ -13,11 +13,11 @@ from joblib import Parallel, delayed
 from rich.console import Console
 
 from ..errors import ConfigError
-from ..setup.command_line import with_open_keys
+from ..setup.command_line import explains_itself, with_open_keys
 from ..setup.composition import configurations
 from ..sweep.launcher import ending_with
 from ..sweep.outcomes import Outcomes
-from .eval import REFUSED, run
+from .eval import run
 
 
 def play(evaluations: Sequence[Sequence[str]], jobs: int, config_dir: str | None) -> Generator[Outcomes]:
@@ -56,7 +56,9 @@ def _outcomes(words: Sequence[str]) -> Outcomes | str:
         evaluation = run(compose("eval", overrides=with_open_keys(words)), Console(file=io.StringIO()))
         first = next(iter(evaluation.conditions))
         return Outcomes.of([row for row in evaluation.rows() if row["condition"] == first])
-    except REFUSED as error:
+    except Exception as error:
+        if not explains_itself(error):
+            raise
         return f"{' '.join(words)}: {error}"
 
 

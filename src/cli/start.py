@@ -15,7 +15,7 @@ import hydra
 from omegaconf import DictConfig
 
 from ..errors import ConfigError
-from ..setup.command_line import check_command_line, fail, fail_or_raise, options_parser, with_open_keys
+from ..setup.command_line import check_command_line, end, fail, options_parser, with_open_keys
 from .main import loading
 
 
@@ -31,9 +31,6 @@ def start(name: str, arguments: Sequence[str]) -> None:
     # `troupe key=value ...`, which is `troupe train key=value ...`.
     sys.argv[1:] = words
     options, _ = options_parser().parse_known_intermixed_args(words)
-    # With these it only prints, and Hydra prints the traceback of a pipe whose reader has ended.
-    if options.cfg or options.info or options.hydra_help or options.shell_completion:
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     with TemporaryDirectory() as nowhere:
         dry = any(word.lstrip("+").lower() == "dry_run=true" for word in words)
         if dry and options.multirun:
@@ -49,12 +46,14 @@ class TaskFunction:
 
     def __call__(self, cfg: DictConfig) -> Any:
         module = imported(self.name)
+        if not cfg.get("dry_run"):  # a connection that is lost is no reason to end
+            signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         try:
             return module.run_command(cfg)
-        except OSError as error:  # it names the file
-            fail(error)
+        except KeyboardInterrupt as interrupt:
+            sys.exit("; ".join(["interrupted", *map(str, interrupt.args)]))
         except Exception as error:  # the user's code may raise any
-            fail_or_raise(error)
+            end(error)
 
 
 def imported(name: str) -> Any:

@@ -9,23 +9,12 @@ from typing import TYPE_CHECKING, Any
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from ..algorithms.credit.checks import CreditError
-from ..cluster.actors import ClusterError, LostActorError
-from ..envs.base import WorldFailure
-from ..errors import ConfigError, LostEpisodesError, PublishError, visible
-from ..kernels.memory import UpdateMemoryError
-from ..models.bases.base_models import BaseModelError
+from ..errors import ConfigError, visible
 from ..models.learning.ranks import OtherRankError
-from ..models.pools.checkpoint import CheckpointError
-from ..models.pools.processes import ProcessError
-from ..rollout.engines.base import EngineError
-from ..rollout.policy_client import PromptError
-from ..sandbox import SandboxUnavailable
 from ..setup.checks import checked
-from ..setup.command_line import fail, fail_or_raise
+from ..setup.command_line import end
 from ..setup.dry_run import plan, tables
 from ..setup.parts import warn
 from .main import loading
@@ -33,19 +22,6 @@ from .watch import watched
 
 if TYPE_CHECKING:
     from ..loop import TrainLoop
-
-REFUSED = (
-    *(ValueError, BaseModelError, CheckpointError, EngineError, OmegaConfBaseException, ProcessError),
-    LostActorError,
-)
-"""The errors that refuse a run before it begins."""
-
-STOPPED = (
-    *(PromptError, CreditError, FloatingPointError, CheckpointError, EngineError, OSError, WorldFailure),
-    *(SandboxUnavailable, LostEpisodesError, UpdateMemoryError, ConfigError, ProcessError),
-    *(LostActorError, ClusterError, PublishError),
-)
-"""The errors that stop a run that has begun."""
 
 
 def show_plan(cfg: DictConfig) -> None:
@@ -92,8 +68,6 @@ def run_command(cfg: DictConfig) -> None:
         loop = build(cfg)
     except OtherRankError:
         sys.exit(1)
-    except REFUSED as error:
-        fail(error)
     path, ranks = loop.directory.path, loop.ranks
     try:
         with watched(path) if cfg.live and ranks.first else nullcontext():
@@ -104,10 +78,8 @@ def run_command(cfg: DictConfig) -> None:
         if not ranks.first:
             sys.exit(0)
         sys.exit(f"interrupted; the results so far are in {path}, and resume={path} goes on from there")
-    except STOPPED as error:
-        fail(error, f"; the results so far are in {path}")
     except Exception as error:  # the user's code may raise any
-        fail_or_raise(error, f"; the results so far are in {path}")
+        end(error, f"; the results so far are in {path}", ConfigError)
 
 
 def _name_apart(cfg: DictConfig) -> None:

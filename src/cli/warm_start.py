@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING
 
 from ..errors import ConfigError
 from ..runs.fingerprint import own_code_hash
-from ..setup.command_line import fail, fail_or_raise
+from ..setup.command_line import end
 from ..setup.instantiation import notice
 from ..setup.warm_start import ChosenWorld, WarmStartOptions, chosen_world
 from .main import loading
@@ -150,7 +150,5 @@ def main(arguments: Sequence[str]) -> None:
         run(options, None if options.base else chosen_world(options))
     except KeyboardInterrupt:
         sys.exit("interrupted")
-    except ConfigError as error:
-        fail(error)
     except Exception as error:  # the user's world may raise any
-        fail_or_raise(error)
+        end(error, refusal=ConfigError)

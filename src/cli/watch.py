@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from ..errors import no_folder, visible
+from ..errors import no_folder, number_of, visible
 from ..runs.bounded import UnreadableError, read_text
 from ..runs.files import CHECKPOINTS, CONFIG, EPISODES, EVALUATIONS, LOCK, METRICS, PHASE, SUMMARY, RunDirectoryError
 from ..runs.index import find_runs
@@ -32,7 +32,7 @@ from .main import loading
 HOST = "127.0.0.1"
 PORT = 8400
 LISTED = 3
-"""Runs whose progress is told; of more, so many of those that go on."""
+"""Runs whose phase is told."""
 POLICY = "default-src 'none'; frame-src 'self'; style-src 'unsafe-inline'; connect-src 'self'; script-src 'nonce-{}'"
 SHELL = """<!doctype html><html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>troupe watch</title>
@@ -73,26 +73,20 @@ class WatchServer(ThreadingHTTPServer):
         self.folders, self.token, self._lock = folders, secrets.token_urlsafe(16), Lock()
         self._made: tuple[str, str] = ("", "")  # stamp and page
         self._next = 0.0  # when it may be made again
-        self._read: dict[Path, tuple[str, str]] = {}  # when a run was written, and how far it was
 
     @property
     def address(self) -> str:
         return f"http://{HOST}:{self.server_port}/{self.token}/"
 
     def state(self) -> dict[str, str]:
-        """``stamp``, another one once a run has written something, and ``text``, how far the runs are."""
-        with self._lock:
-            paths = _runs(self.folders)
-            for path in paths:
-                stamp = f"{_changed(path)} {is_held(path / LOCK)}"  # one that was killed writes nothing
-                if self._read.get(path, ("", ""))[0] != stamp:
-                    self._read[path] = (stamp, _progress(path))
-        told, text = paths, list[str]()
-        if len(paths) > LISTED:
-            told = [path for path in paths if is_held(path / LOCK)]
-            text = [f"{len(paths)} runs, {len(told) or 'none'} of them running"]
-        text += [self._read[path][1] + _phase(path) for path in told[:LISTED]]
-        return {"stamp": ", ".join(self._read[path][0] for path in paths), "text": "; ".join(text)}
+        """``stamp``, another one once a run has written something, and ``text``, what the runs do now."""
+        running = {path: is_held(path / LOCK) for path in _runs(self.folders)}
+        phases = [f"{path.name}: {_phase(path)}" for path, runs in running.items() if runs]
+        text = f"{number_of(len(running), 'run')}, {len(phases) or 'none'} of them running"
+        stamp = ", ".join(
+            f"{_changed(path)} {runs}" for path, runs in running.items()
+        )  # one that is killed writes nothing
+        return {"stamp": stamp, "text": "; ".join([text, *phases[:LISTED]])}
 
     def report(self) -> str:
         """The page.  It is made anew for another stamp, and takes at most a tenth of the time."""
@@ -153,23 +147,12 @@ def _changed(run: Path) -> int:
     return max((place.stat().st_mtime_ns for place in places if place.exists()), default=0)
 
 
-def _progress(path: Path) -> str:
-    from ..runs.run import RunReader
-
-    run = RunReader(path, tolerant=True)
-    loop = run.config.get("loop")
-    planned = loop.get("iterations", "?") if isinstance(loop, dict) else "?"
-    written = time.strftime("%H:%M:%S", time.localtime(_changed(path) / 1e9))
-    name = f"{run.config.get('name', '')} {path.name}".strip()
-    return f"{name}: {run.state}, iteration {len(run.rows)} of {planned}, written {written}"
-
-
 def _phase(path: Path) -> str:
-    """What a run does now, which it writes more often than it has to be read anew."""
+    """What a run does now."""
     try:
-        return f", now {read_text(path, PHASE)[:80]}" if is_held(path / LOCK) else ""
+        return read_text(path, PHASE)[:80]
     except (OSError, UnreadableError):
-        return ""
+        return "training"
 
 
 def _page(folders: Sequence[Path]) -> str:

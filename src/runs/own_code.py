@@ -8,7 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from importlib.metadata import packages_distributions, requires
+from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -47,20 +47,6 @@ def commits(config: Mapping[str, Any], folders: Iterable[Path]) -> str:
             dirty = bool(git(folder, "status", "--porcelain", "--", *paths))
             by_commit[commit] = dirty or by_commit.get(commit, False)
     return " + ".join(f"{commit[:12]}{'-dirty' if dirty else ''}" for commit, dirty in by_commit.items())
-
-
-def is_own_module(module: str, file: str) -> bool:
-    """Whether ``module``, of ``file``, is the user's code: no part of Troupe, of its requirements or of Python, and not
-    installed, but for packages that require Troupe.
-    """
-    package = module.partition(".")[0]
-    if package in _foreign() - {"__main__"}:
-        return False
-    return not INSTALLED & set(Path(file).parts) or any(
-        _requirement(line) == "troupe_rl"
-        for distribution in packages_distributions().get(package, ())
-        for line in requires(distribution) or ()
-    )
 
 
 def git(folder: Path, *words: str) -> str:

@@ -76,8 +76,7 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
             ranks.agreed(lambda: check_state(state, parts.settings, checkpoints))
         checks = ranks.agreed(lambda: check(parts, new=checkpoint is None))
         warn(parts)
-        if run.threads is not None:
-            set_threads(run.threads)
+        set_threads(run.threads)
         torch.autograd.set_detect_anomaly(run.detect_anomaly)
         L.seed_everything(run.seed, verbose=False)
         common = parts.strategy, run.seed, ranks
@@ -85,7 +84,9 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
         team = ranks.agreed(lambda: build_team(specs, parts.router.team, *common, run.execution))
         refused.callback(close_now, team)
         team.critics = ranks.agreed(lambda: build_critics(parts.critics, parts.credit, *common, run.execution))
-        sampler = _spread(parts.sampler, run) if run.execution.worlds else parts.sampler
+        sampler = parts.sampler
+        if run.execution.worlds:  # episodes are played by actors
+            sampler = SpreadSampler(sampler, partial(_rollout, run.env, run.algorithm), run.execution)
         if isinstance(sampler, Closing):
             refused.callback(close_now, sampler)
         observers = Observers(run.faults.logger)
@@ -125,13 +126,8 @@ def assemble(config: dict[str, Any], resolved: str, unresolved: str | None, chec
     return loop
 
 
-def _spread(sampler: Sampler, run: RunConfig) -> SpreadSampler:
-    """``sampler``, whose episodes are played by the actors that ``execution.worlds`` asks for."""
-    return SpreadSampler(sampler, partial(_rollout, run.env, run.algorithm), run.execution)
-
-
 def _rollout(env: Mapping[str, Any], algorithm: AlgorithmSection) -> tuple[TeamEnv, Sampler]:
-    """In each of these actors."""
+    """In each actor that plays episodes."""
     return build_world("env", env), algorithm.build_sampler()
 
 

@@ -147,10 +147,13 @@ def checkpoints_of(parts: Parts) -> CheckpointFolder:
     return folder
 
 
-def set_threads(count: int) -> None:
-    """How many threads torch uses.  Raises ``ValueError``."""
+def set_threads(*counts: int | None) -> int | None:
+    """Let torch use as many threads as the first of ``counts`` that is not null says.  Raises :class:`ConfigError`."""
+    count = next((count for count in counts if count is not None), None)
     check_threads(count)
-    torch.set_num_threads(count)
+    if count is not None:
+        torch.set_num_threads(count)
+    return count
 
 
 T = TypeVar("T")

@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import sys
+import traceback
 from argparse import ArgumentParser
 from collections.abc import Collection, Mapping, Sequence, Set
 from importlib.util import find_spec
@@ -29,7 +30,7 @@ from ..runs.files import CHECKPOINTS
 from ..runs.fingerprint import flat
 from ..runs.run import RunReader
 from .composition import all_choices, check_folders, choices, configurations, search_path_words
-from .instantiation import build_world, call, check_finite, own_error
+from .instantiation import build_world, call, check_finite
 from .sections import read_config
 
 FLAGS = {
@@ -183,7 +184,7 @@ def _check_team(keys: Mapping[str, Any], search_path: Sequence[str]) -> None:
         if isinstance(name := keys.get(key), str):
             check_overrides("train", [*search_path, f"{group}={name}", *map(str, keys.get("overrides") or [])])
             _check_agents(keys, _composed("train", [*_UNNAMED, *search_path, f"{group}={name}"]))
-    if isinstance(run := keys.get("run"), str):
+    if isinstance(run := keys.get("run"), str) and "overrides" not in keys:  # which belong to others
         _check_agents(keys, call("run", _readable, Path(run.partition("@")[0])))
 
 
@@ -286,21 +287,26 @@ def _in_quotes(value: str) -> str:
 
 
 def fail(error: Exception, more: str = "") -> NoReturn:
-    """End a command with the message alone, or with the whole traceback where HYDRA_FULL_ERROR=1 asks for it.
-
-    The message of an error of the user's own code has its place (:func:`.instantiation.own_error`).
-    """
+    """End a command with the message alone, or raise ``error`` where HYDRA_FULL_ERROR=1 asks for all of it."""
     if os.environ.get("HYDRA_FULL_ERROR") == "1":
         raise error
-    own = None if type(error).__module__.startswith("troupe.") else own_error(error)
-    text = f"error: {error}{more}" if own is None else "\n".join([f"error: {own}", more.removeprefix("; ")]).strip()
-    sys.exit(visible(text))
+    sys.exit(visible(f"error: {error}{more}"))
 
 
-def fail_or_raise(error: Exception, more: str = "") -> NoReturn:
-    """:func:`fail` for an error of the user's own code; any other is raised."""
-    if own_error(error) is None:
-        raise error
+def explains_itself(error: Exception, refusal: type[Exception] = ValueError) -> bool:
+    """Whether the message of ``error`` is enough: it is one of Troupe's own, a ``refusal``, or of the system.
+
+    Any other is a fault, and so is one with notes, which a world's code has raised.
+    """
+    known = (OSError, FloatingPointError, OmegaConfBaseException, refusal)
+    expected = isinstance(error, known) and not hasattr(error, "__notes__")
+    return expected or type(error).__module__.startswith("troupe.")
+
+
+def end(error: Exception, more: str = "", refusal: type[Exception] = ValueError) -> NoReturn:
+    """:func:`fail`, after the traceback of an error that does not explain itself."""
+    if not explains_itself(error, refusal):
+        print(visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")
     fail(error, more)
 
 
@@ -323,10 +329,8 @@ def _nearest_choice(group: str, name: str, known: Sequence[str]) -> str:
     if group not in ("experiment", "policy"):
         return nearest(name, known)
     first, second = ("env", "regime") if group == "experiment" else ("scale", "env")
-    lists = f"{', '.join(choices(first))}; {', '.join(choices(second))}"
-    files = ", ".join(each for each in choices(group) if group == "policy")
-    more = f"{files}, and SCALE_WORLD" if files else "WORLD_REGIME"
-    return f"{near(name, known)} Known: {more}, of {lists}"
+    more = "WORLD_REGIME" if group == "experiment" else f"{', '.join(choices(group))}, and SCALE_WORLD"
+    return f"{near(name, known)} Known: {more}, of {', '.join(choices(first))}; {', '.join(choices(second))}"
 
 
 def _keys(cfg: DictConfig) -> set[str]:

@@ -89,7 +89,11 @@ class RegimeSource(ConfigSource):
         return self._declarations().has(config_path) or self._declarations().named_after(config_path) is not None
 
     def list(self, config_path: str, results_filter: ObjectType | None) -> list[str]:
-        return [] if results_filter == ObjectType.GROUP else list(self._declarations().derived(config_path))
+        return (
+            []
+            if results_filter == ObjectType.GROUP
+            else [name for name, *_ in self._declarations().derived(config_path)]
+        )
 
     def load_config(self, config_path: str) -> ConfigResult:
         """Raises :class:`ConfigError` if the world does not declare its agents, the scale, or a solo variant."""
@@ -201,7 +205,8 @@ def choices(group: str) -> list[str]:
     empty for an unknown group.
     """
     declarations = Declarations([source_of("main", "pkg://troupe.configs")])
-    return sorted({*declarations.names(group), *(declarations.derived(group) if group == "experiment" else ())})
+    derived = declarations.derived(group) if group == "experiment" else ()
+    return sorted({*declarations.names(group), *(name for name, *_ in derived)})
 
 
 def all_choices(group: str, search_path: Sequence[str] = ()) -> list[str]:
@@ -274,16 +279,20 @@ def _sources(overrides: Sequence[Override]) -> list[ConfigSource]:
 
 def user_folders() -> list[Path]:
     """The user's folders that the configuration of this process was composed with."""
-    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
-    folders = [_folder(source.schema, source.path) for source in sources if source.provider not in OTHERS]
+    folders = [_folder(source.schema, source.path) for source in _own_sources()]
     return [folder for folder in folders if folder is not None]
+
+
+def _own_sources() -> list[Any]:
+    """The user's sources that the configuration of this process was composed with, as Hydra records them."""
+    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
+    return [source for source in sources if source.provider not in OTHERS]
 
 
 def user_configurations() -> tuple[set[str], list[dict[str, Any]]]:
     """The user's packages that add configurations by a plugin or by ``hydra.searchpath``, and the content of the yamls
     in the user's folders."""
-    sources = HydraConfig.get().runtime.config_sources if HydraConfig.initialized() else []
-    own = [source for source in sources if source.provider not in OTHERS]
+    own = _own_sources()
     packages = {source.path.partition(".")[0].partition("/")[0] for source in own if source.schema == "pkg"}
     folders = [folder for source in own if source.schema == "file" and (folder := _folder("file", source.path))]
     contents = [_content(file) for folder in folders for file in sorted(folder.rglob("*.yaml"))]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from ..algorithms.credit.actor_critic import TEAM, ActorCritic
 from ..algorithms.credit.base import CreditRule
-from ..cluster.execution import Execution
 from ..errors import ConfigError
 from ..models.bases.base_models import resolve
 from ..models.learning.settings import CriticSettings
@@ -15,7 +14,7 @@ from ..models.learning.train_config import MakeOptimizer
 from ..models.pools.strategies import StrategySettings
 from .instantiation import partially
 from .policies import PolicySpec
-from .sections import CriticSection
+from .sections import RunConfig
 
 KEY = "algorithm.critic"
 
@@ -35,17 +34,17 @@ class CriticSpec:
 
 
 def read_critics(
-    section: CriticSection | None,
+    run: RunConfig,
     credit: CreditRule,
     policies: Mapping[str, PolicySpec],
     resample: int,
     strategy: StrategySettings,
-    execution: Execution,
 ) -> dict[str, CriticSpec]:
-    """The critics that ``credit`` needs, by name; none where it needs no values.  ``strategy`` is the run's; a critic
-    learns in one process.  Raises :class:`ConfigError`.
+    """The critics that ``credit`` needs, by name; none where it needs no values.  Each learns in one process.
+
+    Raises :class:`ConfigError`.
     """
-    rule = type(credit).__name__
+    section, rule = run.algorithm.critic, type(credit).__name__
     if not isinstance(credit, ActorCritic):
         if section is not None:
             raise ConfigError(f"{KEY} has no effect: algorithm.credit ({rule}) needs no values; give null")
@@ -57,7 +56,7 @@ def read_critics(
             f"algorithm.sampler.resample={resample} has no effect with algorithm.credit ({rule}), which compares no "
             "groups; give 0"
         )
-    place = replace(strategy, strategy="auto", devices=1, num_nodes=1) if execution.on_ray else None
+    place = replace(strategy, strategy="auto", devices=1, num_nodes=1) if run.execution.on_ray else None
     if place is None and strategy.strategy != "auto":
         raise ConfigError(f"{KEY}: a critic learns in one process so far; give strategy=single_device")
     readers = {TEAM: tuple(policies)}

@@ -122,27 +122,22 @@ class Declarations:
         lists = (source.list(group, ObjectType.CONFIG) for source in self.sources if source.is_group(group))
         return sorted({name for names in lists for name in names})
 
-    def derived(self, group: str) -> Iterator[str]:
-        """The choices of ``experiment`` and ``policy`` that follow from names, whether or not a world declares what
-        they need: :meth:`experiment` and :meth:`policy` say so."""
+    def derived(self, group: str) -> Iterator[tuple[str, str, str]]:
+        """The choices of ``experiment`` and ``policy`` that follow from names, each with its world and its regime or
+        scale, whether or not a world declares what they need: :meth:`experiment` and :meth:`policy` say so."""
         worlds = self.names("env")
         if group == "experiment":
-            yield from (f"{world}_{regime}" for regime in self.names("regime") for world in worlds)
+            yield from ((f"{world}_{regime}", world, regime) for regime in self.names("regime") for world in worlds)
         if group == "policy":
-            yield from (f"{scale}_{world}" for scale in self.names("scale") for world in worlds)
+            yield from ((f"{scale}_{world}", world, scale) for scale in self.names("scale") for world in worlds)
 
     def named_after(self, path: str) -> tuple[str, str] | None:
         """World and regime of ``experiment/WORLD_REGIME``, world and scale of ``policy/SCALE_WORLD``; None where there
         are no such two, or where a file has the name."""
         folder, _, name = path.partition("/")
-        if folder not in ("experiment", "policy") or self._source(path) is not None:
+        if self._source(path) is not None:
             return None
-        worlds = self.names("env")
-        if folder == "experiment":
-            pairs = ((world, regime) for regime in self.names("regime") for world in worlds)
-            return next((pair for pair in pairs if name == "_".join(pair)), None)
-        pairs = ((world, scale) for scale in self.names("scale") for world in worlds)
-        return next(((world, scale) for world, scale in pairs if name == f"{scale}_{world}"), None)
+        return next(((world, other) for each, world, other in self.derived(folder) if each == name), None)
 
     def experiment(self, world: str, regime: str) -> dict[str, Any]:
         """The configuration of ``experiment=WORLD_REGIME``."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -62,9 +62,8 @@ class Memory:
 class PoolPlan:
     """One pool: its policies (or its critic), the agents that speak with them (or that it judges), their base, its
     parameters, how many numbers learn, the devices and processes that it has (None: as the machine decides), whether
-    these are its own, memory per device (then the engine's is on the first device alone), the class of the engine,
-    empty for a critic, how many processes it has, each with such memory, where the first of several is: a GPU, or auto,
-    and how many completions it decodes together.
+    these are its own, memory per device (then the engine's is on the first device alone), and the configuration of the
+    engine, empty for a critic.
     """
 
     policy: str
@@ -76,10 +75,7 @@ class PoolPlan:
     processes: int | None
     placed: bool
     memory: Memory
-    engine: str = ""
-    engine_processes: int = 1
-    engine_device: str = "auto"
-    engine_rows: int | None = None
+    engine: Mapping[str, Any] = field(default_factory=dict)
 
 
 def by_device(pools: Sequence[PoolPlan]) -> dict[str, tuple[str, float]]:
@@ -105,13 +101,14 @@ def _engine_devices(pool: PoolPlan, processes: int) -> dict[str, int]:
     Pools of their own processes have one engine, on the first device; processes of the run have one each.  Of several
     processes of an engine each is on a GPU, the next ones.
     """
-    if pool.engine_processes == 1:
+    if (count := engine_processes(pool.engine)) == 1:
         return {pool.devices[0]: 1} if pool.placed else dict.fromkeys(pool.devices, processes)
-    first = pool.devices[0] if pool.engine_device == "auto" else pool.engine_device
+    device = pool.engine.get("device", "auto")
+    first = pool.devices[0] if device == "auto" else device
     kind, _, index = first.partition(":")
     if not index:
-        return {first: pool.engine_processes * (1 if pool.placed else processes)}
-    return {f"{kind}:{int(index) + step}": 1 for step in range(pool.engine_processes)}
+        return {first: count * (1 if pool.placed else processes)}
+    return {f"{kind}:{int(index) + step}": 1 for step in range(count)}
 
 
 ADAM_STATES = 2
@@ -223,9 +220,7 @@ def _pool(specs: Sequence[PolicySpec], parts: Parts) -> PoolPlan:
     )
     agents = tuple(agent for agent, policy in parts.router.team.items() if policy in names)
     where = strategy.device_names, strategy.processes, first.place is not None
-    engine = engine_name(first.engine), engine_processes(first.engine), first.engine.get("device", "auto")
-    rows = first.engine.get("max_batch_rows")
-    return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, *where, memory, *engine, rows)
+    return PoolPlan(", ".join(names), agents, first.base, parameters + adapters, trained, *where, memory, first.engine)
 
 
 def _pass(model: PreTrainedModel | Outline, strategy: StrategySettings) -> int:
@@ -270,7 +265,7 @@ def _engine(
 ) -> float:
     """Bytes of weights and cache; see :class:`Memory`."""
     if "kv_cache_gib" in engine:
-        settings = {field.name: engine[field.name] for field in fields(VllmSettings) if field.name in engine}
+        settings = {each.name: engine[each.name] for each in fields(VllmSettings) if each.name in engine}
         vllm: VllmSettings = call("engine", VllmSettings, **settings)
         return vllm.torch_dtype.itemsize * parameters / vllm.tensor_parallel + vllm.kv_cache_gib * GIB
     rows = engine.get("max_batch_rows", k)
@@ -313,10 +308,10 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
     pools.add_row("parameters", *(f"{pool.parameters:,}" for pool in run_plan.pools))
     pools.add_row("of which learn", *(f"{pool.trained:,}" for pool in run_plan.pools))
     pools.add_row("engine class", *(_engine_title(pool) for pool in run_plan.pools))
-    pools.add_row("completions at once", *(str(pool.engine_rows or "") for pool in run_plan.pools))
+    pools.add_row("completions at once", *(str(pool.engine.get("max_batch_rows", "")) for pool in run_plan.pools))
     pools.add_row("devices", *(_devices(pool) for pool in run_plan.pools), end_section=True)
-    for field in fields(Memory):
-        pools.add_row(field.name, *(_bytes(getattr(pool.memory, field.name)) for pool in run_plan.pools))
+    for each in fields(Memory):
+        pools.add_row(each.name, *(_bytes(getattr(pool.memory, each.name)) for pool in run_plan.pools))
     pools.add_row("memory per device", *(_bytes(pool.memory.total) for pool in run_plan.pools))
     processes = "strategy.devices=auto: as for 1 process"
     if run_plan.processes is not None:
@@ -339,7 +334,8 @@ def tables(run_plan: Plan) -> Sequence[Table | str]:
 
 
 def _engine_title(pool: PoolPlan) -> str:
-    return pool.engine + (f", {pool.engine_processes} processes" if pool.engine_processes > 1 else "")
+    count = engine_processes(pool.engine)
+    return engine_name(pool.engine).strip("?") + (f", {count} processes" if count > 1 else "")
 
 
 def _devices(pool: PoolPlan) -> str:
@@ -354,16 +350,16 @@ def _device_lines(pools: Sequence[PoolPlan]) -> Iterator[str]:
         alike.setdefault(what, []).append(device)
     for (names, size), devices in alike.items():
         each = " each" if len(devices) > 1 else ""
-        yield f"{_listed(devices)}: {names}, about {_bytes(size)}{each}{_gpu(devices[0], size, each)}"
+        yield f"{_listed(devices)}: {names}, about {_bytes(size)}{each}{_gpu(devices[0], size)}"
 
 
-def _gpu(device: str, size: float, each: str) -> str:
+def _gpu(device: str, size: float) -> str:
     """The smallest usual GPU with a tenth to spare, for CUDA itself and for memory that falls into pieces; nothing
     where a CPU will do."""
     if device.startswith("cpu") or (device.startswith("auto") and size < 8 * GIB):
         return ""
     gigabytes = next((each for each in (16, 24, 40, 48, 80, 141, 180) if size < 0.9e9 * each), None)
-    return f": a GPU of {gigabytes} GB{each}" if gigabytes else ": more than a GPU has; a strategy can shard it"
+    return f": a GPU of {gigabytes} GB" if gigabytes else ": more than a GPU has; a strategy can shard it"
 
 
 def _listed(devices: Sequence[str]) -> str:

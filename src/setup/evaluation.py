@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import Any
 
 from hydra import compose
@@ -29,17 +28,17 @@ from ..evaluation.assignment import (
 from ..evaluation.conditions import Condition, ConditionResult, Played, condition_name, play_conditions, world_variants
 from ..evaluation.partial import NOTHING_KEPT, PartialEvaluation
 from ..evaluation.request import Checkpoint, EvalRequest, check_source, requested
+from ..experience import Sampling
 from ..gateway.guard import KEY_ENV
 from ..rollout.chat_template import PREFILL
 from ..rollout.engines.remote.settings import RemoteSettings
 from ..runs.faults import DEFAULT_FAULTS, FaultSettings
-from ..runs.fingerprint import flat
 from ..runs.run import RunReader
 from .command_line import check_choices, parsed
 from .composition import current_search_path
 from .evaluation_actors import ActorFactory
-from .instantiation import build_world, call, notice
-from .policies import agent_sampling, read_chat, read_remote, read_sampling, read_skill
+from .instantiation import build_world, call, construct, notice
+from .policies import agent_sampling, read_chat, read_remote, read_skill
 from .sections import check_keys, read_config
 from .trust import NOBODY, Trust, check_stored
 
@@ -122,19 +121,11 @@ class TeamSource:
         return "base" if self.run is None else self.run.default_checkpoint
 
     def check_playable(self) -> None:
-        """Raise :class:`ConfigError` where the run's world or engine are not Troupe's, nor code that the user trusts;
-        :class:`..runs.files.RunDirectoryError` where the run is of another version, in which they had classes that do
-        not exist any more.
-        """
-        if self.run is None:
-            return
-        own = {name: policy.get("engine") or {} for name, policy in self.config["policies"].items()}
-        parts = {"env": self.config["env"], "engine": self.config["engine"], "policies": own}
-        for key, section in parts.items():
-            (self.trust or NOBODY).check_targets(key, section)
-        targets = [value for key, value in flat(parts) if key.endswith("._target_")]
-        if not all(map(_importable, targets)):
-            self.run.check_format()
+        """Raise :class:`ConfigError` where the run's world or an engine is neither Troupe's nor trusted."""
+        if self.run is not None:
+            own = {name: policy.get("engine") or {} for name, policy in self.config["policies"].items()}
+            for key, section in (("env", self.config["env"]), ("engine", self.config["engine"]), ("policies", own)):
+                (self.trust or NOBODY).check_targets(key, section)
 
     def policy(self, key: str, agent: str, checkpoint: Checkpoint) -> TeamPolicy:
         """The policy of ``agent`` at ``checkpoint``.  Raises :class:`ConfigError` naming ``key``."""
@@ -146,7 +137,7 @@ class TeamSource:
             raise ConfigError(f"{key}: {source} has no policy for agent '{agent}', only for {', '.join(team)}")
         name = team[agent]
         node = self.config["policies"][name]
-        sampling = read_sampling(f"policies.{name}.sampling.eval", node["sampling"]["eval"])
+        sampling = construct(f"policies.{name}.sampling.eval", Sampling, node["sampling"]["eval"])
         if own := (node["sampling"].get("agents") or {}).get(agent):
             where = f"policies.{name}.sampling.agents.{agent}.eval"
             sampling = agent_sampling(where, vars(sampling), own.get("eval") or {})
@@ -226,11 +217,12 @@ def untrained_team(choice: str, overrides: Sequence[str], trust: Trust = NOBODY)
 
 
 def read_team(keys: Mapping[str, Any]) -> TeamSource:
-    """The team that ``run`` or ``exp`` names.  Raises :class:`ConfigError`."""
+    """The team that ``run``, ``exp`` or ``env_name`` names.  Raises :class:`ConfigError`."""
     check_source(keys)
     trust = Trust.of(keys["trust"])
     if keys["run"] is None:
-        return untrained_team(f"experiment={keys['exp']}", keys["overrides"], trust)
+        choice = f"env={keys['env_name']}" if keys["exp"] is None else f"experiment={keys['exp']}"
+        return untrained_team(choice, keys["overrides"], trust)
     if keys["overrides"]:
         raise ConfigError("overrides belong to exp=NAME; a run has its own configuration")
     return trained_team("run", keys["run"], trust)
@@ -254,19 +246,16 @@ def other_teams(request: EvalRequest, team: TeamSource) -> dict[str, PolicySourc
     return teams
 
 
-def build_conditions(
-    request: EvalRequest, team: TeamSource, others: Mapping[str, PolicySource] | None = None
-) -> list[Condition]:
+def build_conditions(request: EvalRequest, team: TeamSource) -> list[Condition]:
     """Each world at each temperature.  A greedy team plays each task once: its samples would be equal.
 
-    Raises :class:`ConfigError` naming the key that is wrong, and :class:`..runs.files.RunDirectoryError` where another
-    version wrote the run and its world or engine cannot be built.
+    Raises :class:`ConfigError` naming the key that is wrong.
     """
     team.check_playable()
-    conditions = []
+    others, conditions = other_teams(request, team), []
     for labels, config in _worlds(request, team):
         world = build_world("world", config)
-        assignment = assign(request, world.agents, team, others or {})
+        assignment = assign(request, world.agents, team, others)
         count = call("world", world.task_count, request.split) if request.tasks is None else request.tasks
         if not count:
             raise ConfigError(f"world: it has no {request.split} tasks")
@@ -308,10 +297,3 @@ async def run_conditions(
         return await play_conditions(request, conditions, actors, played or Played(), faults, partial)
     finally:
         await factory.close()
-
-
-def _importable(target: str) -> bool:
-    try:
-        return bool(resolve_name(target))
-    except (ImportError, AttributeError, ValueError):
-        return False

@@ -41,10 +41,12 @@ class ActorFactory:
         that cannot be loaded.
         """
         self.prepare(source for condition in conditions for source in condition.assignment.values())
-        return [
-            {agent: self.actor(source, condition.temperature) for agent, source in condition.assignment.items()}
-            for condition in conditions
-        ]
+        return [self.team(condition.assignment, condition.temperature) for condition in conditions]
+
+    def team(self, sources: Mapping[str, AgentSource], temperature: Temperature) -> dict[str, Actor]:
+        """By agent, an actor for its source at ``temperature``.  Raises as :meth:`actors` does."""
+        self.prepare(sources.values())
+        return {agent: self.actor(source, temperature) for agent, source in sources.items()}
 
     def prepare(self, sources: Iterable[AgentSource]) -> None:
         """Load the weights of ``sources``.  Raises as :meth:`actors` does."""

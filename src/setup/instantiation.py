@@ -2,7 +2,7 @@
 
 The keys of a section are compared with the parameters of the class or function that receives them before it is called.
 
-What a user is told: errors that their own code raises (a world, a credit rule, a logger), and what takes long.
+What takes long is said.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import inspect
 import logging
 import math
 import re
-import traceback
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +18,6 @@ from dataclasses import is_dataclass
 from functools import partial
 from importlib import import_module
 from threading import Timer
-from types import FrameType, TracebackType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hydra.errors import InstantiationException
@@ -30,23 +28,18 @@ from ..envs.history import WithHistory
 from ..errors import ConfigError, nearest
 from ..runs.callbacks import Callback
 from ..runs.fingerprint import flat, matches
-from ..runs.own_code import is_own_module
 
 SCALARS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 BOUNDS = ("env", "world", "algorithm.update.clip_norm", "policies.*.algorithm.update.clip_norm")
 """Keys that may be infinite: no bound.  A world may have such keys of its own."""
+ARE_FAULTS = (LookupError, AttributeError, NameError, ArithmeticError, AssertionError)
+"""Errors of code, not of the values that it was given."""
 KEYWORD = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def unknown_key(key: str, known: Collection[str]) -> ConfigError:
     """The error for the dotted ``key``, where ``known`` are the names that its last part may be."""
     return ConfigError(f"{key} is an unknown key{nearest(key.rpartition('.')[2], list(known))}")
-
-
-def check_arguments(key: str, target: Callable[..., Any], names: Collection[str]) -> None:
-    """:func:`check_known` and :func:`check_complete`, where ``names`` are all arguments of the call."""
-    check_known(key, target, names)
-    check_complete(key, target, names)
 
 
 def check_known(key: str, target: Callable[..., Any], names: Collection[str]) -> None:
@@ -168,7 +161,8 @@ def construct(key: str, kind: type[T], section: Any) -> T:
 
 def construct_plainly(key: str, kind: type[T], section: Mapping[str, Any]) -> T:
     """:func:`construct` without ``kind.read``."""
-    check_arguments(key, kind, section)
+    check_known(key, kind, section)
+    check_complete(key, kind, section)
     check_types(key, kind, section)
     hints = get_type_hints(kind) if is_dataclass(kind) else {}
     values = {name: _value(below(key, name), hints.get(name, Any), value) for name, value in section.items()}
@@ -193,13 +187,18 @@ def _value(key: str, hint: Any, value: Any) -> Any:
 
 
 def instantiated(key: str, node: Mapping[str, Any]) -> Any:
-    """Hydra's ``instantiate``.  Raises :class:`ConfigError` naming ``key``, or the key below it."""
+    """Hydra's ``instantiate``.  Raises :class:`ConfigError` naming ``key``, or the key below it; and as it is, with a
+    note, an error that refuses nothing but is a fault in the code of the class."""
     check_targets(key, {"_target_": None, **node})
     try:
         return instantiate(node)
     except InstantiationException as error:
         place = re.search(r"^full_key: (\S+)$", str(error), re.MULTILINE)  # of the node below, where it is one
-        raise ConfigError(_refusal(key, error.__cause__ or error, place[1] if place else "")) from error
+        cause = error.__cause__ or error
+        if isinstance(cause, ARE_FAULTS):
+            cause.add_note(f"making {key}")
+            raise cause from None
+        raise ConfigError(_refusal(key, cause, place[1] if place else "")) from cause
 
 
 def part(key: str, node: Mapping[str, Any], attribute: str) -> Any:
@@ -275,10 +274,8 @@ def _is_node(value: Any) -> bool:
 def _refusal(key: str, error: BaseException, node: str = "") -> str:
     """The error's text, after ``key`` and the ``node`` below it, unless it begins with ``key`` or with a key of the
     world, which is more specific.
-
-    A ``ValueError`` refuses a value; any other error of the user's own code is a fault, and the text has its place.
     """
-    text = (None if isinstance(error, ValueError) else own_error(error)) or str(error)
+    text = str(error)
     return text if text.startswith((key, "env.")) else f"{below(key, node) if node else key}: {text}"
 
 
@@ -307,41 +304,6 @@ def build_world(key: str, node: Mapping[str, Any]) -> TeamEnv:
 def build_callbacks(nodes: Mapping[str, Mapping[str, Any]] | None) -> dict[str, Callback]:
     """The callbacks of the section ``callbacks``."""
     return {name: part(f"callbacks.{name}", node, "on_iteration_end") for name, node in (nodes or {}).items()}
-
-
-WORLDS = "troupe.envs"
-"""Troupe's package of worlds, in which a user of a checkout may have written one."""
-MOST = 500
-"""Characters of a note that are shown: a message of an agent may be very long."""
-
-
-def own_error(error: BaseException) -> str | None:
-    """``error`` as a short text: its place, the notes that name the world, task and agents, and the frames of the
-    user's code; None where that did not raise it.
-    """
-    frames = _own_frames(error.__traceback__)
-    if not frames:
-        return None
-    frame, line = frames[-1]
-    place = f"{frame.f_code.co_filename}:{line}, in {frame.f_code.co_qualname}"
-    head = f"{traceback.format_exception_only(error)[0].strip()}, raised at {place}"
-    notes = [f"  {note if len(note) <= MOST else note[:MOST] + ' ...'}" for note in getattr(error, "__notes__", [])]
-    trace = "".join(traceback.StackSummary.extract(iter(frames)).format())
-    return "\n".join([head, *notes, trace.rstrip()])
-
-
-def _own_frames(trace: TracebackType | None) -> list[tuple[FrameType, int]]:
-    """The frames, with their lines, of the user's code, or else of a world, in what Troupe called last."""
-    frames = list(traceback.walk_tb(trace))
-    names = [frame.f_globals.get("__name__", "") for frame, _ in frames]
-    called = max((index for index, name in enumerate(names) if _calls_worlds(name)), default=-1) + 1
-    last = list(zip(frames[called:], names[called:], strict=True))
-    own = [frame for frame, name in last if is_own_module(name, frame[0].f_code.co_filename)]
-    return own or [frame for frame, name in last if name.startswith(WORLDS)]
-
-
-def _calls_worlds(module: str) -> bool:
-    return module.partition(".")[0] == "troupe" and not module.startswith(WORLDS)
 
 
 log = logging.getLogger(__name__)

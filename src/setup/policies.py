@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast, get_args
 
 from ..algorithms.objectives.base import Objective
-from ..cluster.execution import Execution
 from ..envs.base import ScriptedSkill
 from ..errors import ConfigError, nearest
 from ..evaluation.self_play import PastSettings
@@ -24,11 +23,10 @@ from .sections import (
     AlgorithmSection,
     FrozenSection,
     FullSection,
-    LoraSection,
-    PastSection,
     PolicySection,
     Prompts,
     RemoteSection,
+    RunConfig,
     ScriptedSection,
     engine_identity,
     own_engine,
@@ -94,38 +92,24 @@ class PolicySpec:
         return self.full_weights or (self.past is not None and self.lora is None)
 
 
-def read_policies(
-    sections: Mapping[str, PolicySection],
-    algorithm: AlgorithmSection,
-    objective: Objective,
-    strategy: StrategySettings,
-    engine: Mapping[str, Any],
-    execution: Execution,
-) -> dict[str, PolicySpec]:
-    """The policies of a run that has ``objective``, ``strategy``, ``engine`` and ``execution``.
-
-    Raises :class:`ConfigError` naming the key.
-    """
+def read_policies(run: RunConfig, strategy: StrategySettings) -> dict[str, PolicySpec]:
+    """The policies of ``run``, whose strategy is ``strategy``.  Raises :class:`ConfigError` naming the key."""
+    sections, objective = run.policies, part("algorithm.objective", run.algorithm.objective, "sized")
     check_names(sections)
     learning = {name: section for name, section in sections.items() if isinstance(section, FullSection)}
     turns = {name: turn for name, section in learning.items() if (turn := section.schedule.alternate) is not None}
     count = call("policies.*.schedule", count_turns, turns)
-    specs = {}
-    for name, section in sections.items():
-        place = (_place_on_ray if execution.on_ray else _place)(f"policies.{name}", section, strategy)
-        spec = replace(_policy(name, section, algorithm, objective), place=place)
-        if spec.schedule is not None:
-            spec = replace(spec, schedule=replace(spec.schedule, turns=count))
-        if isinstance(section, FrozenSection):
-            key = f"policies.{name}.engine" if section.engine else "engine"
-            spec = replace(spec, engine=own_engine(engine, section.engine), engine_key=key)
-        specs[name] = spec
+    specs = {name: _policy(name, section, run, objective) for name, section in sections.items()}
+    for name, section in learning.items():
+        place = (_place_on_ray if run.execution.on_ray else _place)(f"policies.{name}", section, strategy)
+        schedule = Schedule(**vars(section.schedule), turns=count)
+        specs[name] = replace(specs[name], place=place, schedule=schedule)
     return specs
 
 
-def _place(key: str, section: PolicySection, strategy: StrategySettings) -> StrategySettings | None:
+def _place(key: str, section: FullSection, strategy: StrategySettings) -> StrategySettings | None:
     """The strategy of the pool of the policy under ``key``, where it has processes of its own."""
-    if not isinstance(section, FullSection) or (section.devices is None and section.strategy is None):
+    if section.devices is None and section.strategy is None:
         return None
     if strategy.strategy != "auto":
         raise ConfigError(
@@ -138,10 +122,8 @@ def _place(key: str, section: PolicySection, strategy: StrategySettings) -> Stra
     return place
 
 
-def _place_on_ray(key: str, section: PolicySection, strategy: StrategySettings) -> StrategySettings | None:
+def _place_on_ray(key: str, section: FullSection, strategy: StrategySettings) -> StrategySettings:
     """The strategy of the pool of the policy under ``key`` over as many nodes of Ray as it has devices."""
-    if not isinstance(section, FullSection):
-        return None
     place: StrategySettings = call(key, strategy.placed, section.strategy, section.devices)
     if place.num_nodes != 1:
         raise ConfigError(f"{key}: with execution=ray Ray chooses the nodes of a pool; give strategy.num_nodes=1")
@@ -212,7 +194,7 @@ def agent_sampling(key: str, common: Mapping[str, Any], own: Mapping[str, Any]) 
     return construct(key, Sampling, {**common, **own})
 
 
-def _policy(name: str, section: PolicySection, algorithm: AlgorithmSection, objective: Objective) -> PolicySpec:
+def _policy(name: str, section: PolicySection, run: RunConfig, objective: Objective) -> PolicySpec:
     key, sampling = f"policies.{name}", section.sampling
     agents = {
         agent: (
@@ -228,55 +210,42 @@ def _policy(name: str, section: PolicySection, algorithm: AlgorithmSection, obje
     if isinstance(section, ScriptedSection):
         return replace(spec, skill=read_skill(key, section.skill))
     assert isinstance(section, FrozenSection)  # of the other tunings
-    spec = replace(spec, chat=read_chat(key, {"chat": section.chat, "prompts": section.prompts}))
-    if not isinstance(section, FullSection):
-        return replace(spec, lora=section.lora, past=section.past) if isinstance(section, PastSection) else spec
-    return replace(
+    spec = replace(
         spec,
-        train_config=_train_config(
-            key, section, algorithm, objective, {agent: own for agent, (own, _) in agents.items()}
-        ),
-        schedule=Schedule(freeze_until=section.schedule.freeze_until, alternate=section.schedule.alternate),
-        lora=section.lora if isinstance(section, LoraSection) else None,
+        chat=read_chat(key, {"chat": section.chat, "prompts": section.prompts}),
+        engine=own_engine(run.engine, section.engine),
+        engine_key=f"{key}.engine" if section.engine else "engine",
+        lora=getattr(section, "lora", None),
+        past=getattr(section, "past", None),
     )
-
-
-def _check_not_greedy(key: str, temperature: float) -> None:
-    if temperature == 0:
-        raise ConfigError(
-            f"{key}.temperature=0 is greedy: K equal candidates teach nothing; give a temperature above 0"
-        )
+    if not isinstance(section, FullSection):
+        return spec
+    return replace(spec, train_config=_train_config(spec, section, run.algorithm, objective))
 
 
 def _train_config(
-    key: str,
-    section: FullSection,
-    algorithm: AlgorithmSection,
-    objective: Objective,
-    by_agent: Mapping[str, Sampling],
+    spec: PolicySpec, section: FullSection, algorithm: AlgorithmSection, objective: Objective
 ) -> PolicyTrainConfig:
-    """How the policy under ``key`` learns: as the run, and otherwise where its section says so."""
-    train, own = section.sampling.train, section.algorithm
-    _check_not_greedy(f"{key}.sampling.train", train.temperature)
-    for agent, other in by_agent.items():
-        _check_not_greedy(f"{key}.sampling.agents.{agent}.train", other.temperature)
+    """How the policy of ``section`` learns: as the run, and otherwise where its section says so."""
+    key, own = f"policies.{spec.name}", section.algorithm
+    for way, each in spec.samplings:
+        if way.endswith("train") and each.temperature == 0:
+            raise ConfigError(
+                f"{key}.{way}.temperature=0 is greedy: K equal candidates teach nothing; give a temperature above 0"
+            )
+    by_agent = {agent: train for agent, (train, _) in spec.agents.items()}
     if own.objective:
         node = own.objective if "_target_" in own.objective else {**algorithm.objective, **own.objective}
         objective = part(f"{key}.algorithm.objective", node, "sized")
     check_known(f"{key}.algorithm.update", type(algorithm.update), own.update)
     return PolicyTrainConfig(
-        objective=objective.sized(max(each.max_tokens for each in (train, *by_agent.values()))),
+        objective=objective.sized(max(each.max_tokens for each in (spec.train, *by_agent.values()))),
         optimizer=partially(f"{key}.optimizer", section.optimizer),
         scheduler=partially(f"{key}.scheduler", section.scheduler),
-        temperature=train.temperature,
-        temperatures={agent: other.temperature for agent, other in by_agent.items()},
+        temperature=spec.train.temperature,
+        temperatures={agent: train.temperature for agent, train in by_agent.items()},
         update=call(f"{key}.algorithm.update", replace, algorithm.update, **own.update),
     )
-
-
-def read_sampling(key: str, values: Mapping[str, Any]) -> Sampling:
-    """Raises :class:`ConfigError` naming ``key``."""
-    return construct(key, Sampling, values)
 
 
 def read_chat(key: str, node: Mapping[str, Any]) -> dict[str, Any]:
@@ -297,16 +266,15 @@ def read_chat(key: str, node: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_skill(key: str, skill: str) -> ScriptedSkill:
     """The skill of the scripted policy under ``key``.  Raises :class:`ConfigError` naming the key."""
-    for known in get_args(ScriptedSkill):
-        if skill == known:
-            return cast(ScriptedSkill, known)
-    raise ConfigError(f"{key}.skill={skill} is unknown{nearest(str(skill), get_args(ScriptedSkill))}")
+    if skill not in (known := get_args(ScriptedSkill)):
+        raise ConfigError(f"{key}.skill={skill} is unknown{nearest(str(skill), known)}")
+    return cast(ScriptedSkill, skill)
 
 
 def read_remote(key: str, node: Mapping[str, Any]) -> RemoteSettings:
     """The server of the remote policy under ``key``.  Raises :class:`ConfigError` naming the key."""
     ways = {f"sampling.{way}": node["sampling"][way] for way in ("train", "eval")}
-    _check_server(key, ((way, read_sampling(f"{key}.{way}", each)) for way, each in ways.items()))
+    _check_server(key, ((way, construct(f"{key}.{way}", Sampling, each)) for way, each in ways.items()))
     return construct(f"{key}.remote", RemoteSettings, node["remote"])
 
 

@@ -38,15 +38,11 @@ def own_engine(common: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, A
 
 def check_keys(key: str, own: object) -> None:
     """Raise :class:`ConfigError` for the engine of the policy under ``key`` where it is the name of one."""
-    if own == "remote":
-        raise ConfigError(
-            f"{key}.engine=remote: no server takes the weights of a policy that learns; where a server speaks for a "
-            f"policy that does not, give policy@{key}=[NAME,remote]"
-        )
     if isinstance(own, str):
         raise ConfigError(
             f"{key}.engine={own} is no set of keys; for another engine than the run's, give "
-            f"policy@{key}=[NAME,on_torch] or policy@{key}=[NAME,on_vllm]"
+            f"policy@{key}=[NAME,on_torch] or policy@{key}=[NAME,on_vllm]; [NAME,remote] where a server speaks for it, "
+            "which takes no weights"
         )
 
 
@@ -200,9 +196,7 @@ class PolicySection:
             if name not in known:
                 raise unknown_key(f"{key}.{name}", _names(kind))
             if name not in _names(kind) and not _empty(value):
-                learning = name in _names(LoraSection) - _names(FrozenSection) and not kind.learns
-                why = f": a {tuning} policy speaks and never learns" if learning else ""
-                raise ConfigError(f"{key}.{name} does not apply with {key}.tuning={tuning}{why}; give null")
+                raise ConfigError(f"{key}.{name} does not apply with {key}.tuning={tuning}; give null")
         own = {name: value for name, value in section.items() if name in _names(kind) and value is not None}
         check_keys(key, own.get("engine"))
         return construct_plainly(key, kind, own)

@@ -323,15 +323,11 @@ def load_speaker(
 
     Raises :class:`ConfigError` naming ``key`` where they cannot be loaded.
     """
-    if below is None and model is None:
-        model, tokenizer = load_base(key, base)
+    if below is None:
+        model, tokenizer = load_base(key, base) if model is None else (model, load_tokenizer(base))
         return model, tokenizer, model.config.max_position_embeddings
     try:
-        tokenizer = load_tokenizer(base)
-        if below is None:
-            assert model is not None
-            return model, tokenizer, model.config.max_position_embeddings
-        adapted = load_adapted(Path(base), model or below)
+        adapted, tokenizer = load_adapted(Path(base), model or below), load_tokenizer(base)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{key}={base} on {below} cannot be loaded: {error}") from error
     return adapted, tokenizer, adapted.model.config.max_position_embeddings

@@ -12,12 +12,12 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from ..errors import ConfigError, nearest
+from ..errors import ConfigError, Natural, check_fields, nearest
 from ..models.bases.base_models import SHIPPED
 from ..warm_start.recipe import WORLD_RECIPE, Recipe
-from .command_line import check_overrides
+from .command_line import check_overrides, parsed
 from .composition import configurations
-from .instantiation import build_world, call
+from .instantiation import build_world, call, check_types, construct_plainly
 
 if TYPE_CHECKING:
     from ..warm_start.curriculum import Curriculum
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
 WORLD = ("env", "scale", "experiment", "hydra.searchpath")
 """Keys of ``troupe train`` that choose a world; those below ``env`` are its settings."""
 
-RECIPE = {one.name: type(one.default) for one in fields(Recipe)}
-"""The recipe's keys, with their types."""
-
-OWN: dict[str, type] = {
-    **dict.fromkeys(("base", "out", "work"), str),
-    **dict.fromkeys(("again", "compile"), bool),
-    **dict.fromkeys(("steps", "until", "vocabulary", "validation_tasks", "threads"), int),
-}
-"""The command's own keys, with their types."""
-
-KEYS = {**OWN, **RECIPE}
-KINDS = {str: "a text", bool: "true or false", int: "a whole number of at least 0", float: "a number"}
+RECIPE = [one.name for one in fields(Recipe)]
+"""The recipe's keys."""
 
 
 @dataclass(frozen=True)
 class WarmStartOptions:
-    """The command's own keys, those of the ``recipe`` that are given, and the overrides that choose the ``world``."""
+    """The command's own keys, those of the ``recipe`` that are given, and the overrides that choose the ``world``.
+
+    Raises :class:`ConfigError` naming the key that is wrong.
+    """
 
     base: str | None = None
     out: str | None = None
     work: str | None = None
     again: bool = False
     compile: bool = False
-    steps: int | None = None
-    until: int | None = None
-    vocabulary: int = 512
-    validation_tasks: int = 100
-    threads: int = 1
+    steps: Natural | None = None
+    until: Natural | None = None
+    vocabulary: Natural = 512
+    validation_tasks: Natural = 100
+    threads: Natural = 1
     config_dir: str | None = None
     recipe: Mapping[str, Any] = field(default_factory=dict)
     world: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        check_fields(self, error=ConfigError)
+        check_types("", Recipe, self.recipe)
+        for key, value in self.recipe.items():
+            if value < 0:
+                raise ConfigError(f"{key} must be at least 0, got {value}")
 
     @classmethod
     def read(cls, arguments: Sequence[str]) -> WarmStartOptions:
@@ -63,25 +63,27 @@ class WarmStartOptions:
         parser = ArgumentParser(add_help=False, allow_abbrev=False)
         parser.add_argument("--config-dir", "-cd")
         flags, words = parser.parse_known_args(arguments)
-        values: dict[str, Any] = {}
-        world = []
+        own = [one.name for one in fields(cls) if one.name not in ("config_dir", "recipe", "world")]
+        given, world = [], []
         for word in words:
-            key, equals, text = word.partition("=")
+            key, equals, _ = word.partition("=")
             name = key.lstrip("+~")
             if name in WORLD or name.startswith("env."):
                 world.append(word)
-            elif equals and key in KEYS:
-                values[key] = _value(key, text)
+            elif equals and key in (*own, *RECIPE):
+                given.append(word)
             else:
-                raise ConfigError(f"{word} is no setting of warm-start{nearest(name, [*KEYS, *WORLD])}")
+                raise ConfigError(f"{word} is no setting of warm-start{nearest(name, [*own, *RECIPE, *WORLD])}")
+        values: dict[str, Any] = {each.key_or_group: each.value() for each in parsed(given)}
         base = values.get("base")
         if (base is None) == (not world):
             raise ConfigError(f"Which world?  env=NAME or experiment=NAME; or base=NAME: {', '.join(SHIPPED)}")
         if base is not None and base not in SHIPPED:
             raise ConfigError(f"base={base} is unknown{nearest(base, SHIPPED)}")
-        own = {key: value for key, value in values.items() if key in OWN}
-        recipe = {key: value for key, value in values.items() if key in RECIPE}
-        return cls(**own, config_dir=flags.config_dir, recipe=recipe, world=tuple(world))
+        recipe = {key: values.pop(key) for key in RECIPE if key in values}
+        return construct_plainly(
+            "", cls, values | {"config_dir": flags.config_dir, "recipe": recipe, "world": tuple(world)}
+        )
 
     def with_recipe(self, recipe: Recipe) -> Recipe:
         """``recipe`` with the keys that are given.  Raises :class:`ConfigError`."""
@@ -90,18 +92,6 @@ class WarmStartOptions:
             return changed if self.steps is None else changed.lasting(self.steps)
         except ValueError as error:
             raise ConfigError(str(error)) from error
-
-
-def _value(key: str, text: str) -> Any:
-    kind = KEYS[key]
-    value: Any
-    try:
-        value = {"true": True, "false": False}.get(text) if kind is bool else kind(text)
-    except ValueError:
-        value = None
-    if value is None or (kind in (int, float) and value < 0):
-        raise ConfigError(f"{key} must be {KINDS[kind]}, got {text!r}")
-    return value
 
 
 @dataclass(frozen=True)

@@ -197,7 +197,7 @@ def test_an_episode_without_end_takes_bounded_memory() -> None:
         ({"tools": "xml"}, "^tools must be"),
         ({"record": 123}, "^record must be null or a file, got 123"),
         ({"record": "/"}, "^record=/ cannot be written"),
-        ({"checkpoint": "first"}, "^checkpoint must be"),
+        ({"checkpoint": "first"}, "no checkpoint 'first'"),
         ({"host": "0.0.0.0"}, "^host=0.0.0.0: everybody"),
     ],
 )

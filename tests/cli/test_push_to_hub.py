@@ -22,7 +22,6 @@ KEYS: dict[str, Any] = {
     [
         ({"run": None}, "run is missing: give run=DIR"),
         ({"repo": None}, "repo is missing"),
-        ({"checkpoint": "lst"}, r"checkpoint=lst is unknown; did you mean last\?"),
         ({"out": "hub", "dry_run": False}, "out belongs to dry_run=true"),
         ({}, "run: nowhere is not a run directory: there is no such folder"),
     ],

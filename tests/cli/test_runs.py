@@ -2,11 +2,12 @@
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
-from troupe.cli.runs import fitted, main
+from troupe.cli.runs import main
 from troupe.reports.report import write_report
 from troupe.runs.index import readable_runs
 from troupe.runs.lock import Lock
@@ -75,10 +76,12 @@ def test_what_differs_between_runs_of_a_name_within_the_width(
     main(["."])
     listed = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()[1:]]
     assert listed == ["a killed 0 of 4 seed=0 k=4", "b killed 0 of 4 seed=1 k=8", "c killed 0 of 4"]
-    rows = [("run", "status", "differs"), ("a/long/path", "finished", "seed=0 k=4 horizon=3 size=7 boxes=2")]
-    assert fitted(rows, None)[1] == "a/long/path  finished  seed=0 k=4 horizon=3 size=7 boxes=2"
-    assert fitted(rows, 50)[1] == "a/long/path  finished  seed=0 k=4 horizon=3 ..."
-    assert fitted(rows, 24) == ["a/long/path", "  finished", "  seed=0 k=4 horizon=3", "  size=7 boxes=2"]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "55")
+    main(["."])
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 55 and lines[1].split() == ["a", "killed", "0", "of", "4", "seed=0"]
+    assert lines[2].split() == ["k=4"]
 
 
 def test_no_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -110,7 +110,7 @@ def test_a_server_compiles_where_eager_is_false() -> None:
 
 
 def test_mistakes_are_answered_by_key(run: Any, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="checkpoint must be one of best, last, base, got first"):
+    with pytest.raises(ConfigError, match=r"run=.*: no checkpoint .first."):
         servings(run("sokoban_shared"), "first", 8000)
     with pytest.raises(ConfigError, match=r"run=.*: no checkpoint 'last'"):
         servings(run("sokoban_shared"), "last", 8000)

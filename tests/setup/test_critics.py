@@ -65,7 +65,7 @@ def test_who_has_a_critic(parts: Callable[..., Parts], overrides: list[str], cri
         ),
         (["algorithm=iac", "algorithm.sampler.resample=1"], r"sampler\.resample=1 has no effect"),
         (["algorithm=maac", "strategy=ddp"], "a critic learns in one process so far"),
-        (["algorithm=reinforce_pp", "algorithm.objective.kl=0.1", "strategy=fsdp2"], "the reference cannot be sharded"),
+        (["algorithm=reinforce_pp", "algorithm.objective.kl=0.1", "strategy=fsdp2"], "a reference cannot be sharded"),
         (["algorithm=maac", *REMOTE], "of the remote policy 'tool' no tokens are known"),
         (["algorithm=maac", "policies.tool.base=laptop_math"], r"critic\.base is null, but .* laptop_math, laptop"),
         (

@@ -81,7 +81,7 @@ def test_vllms_memory_is_its_copy_of_the_weights_and_the_cache_that_it_is_given(
 
 def test_vllm_decodes_together_what_a_rollout_has_under_way() -> None:
     def rows(*words: str) -> set[int | None]:
-        return {pool.engine_rows for pool in planned("engine=vllm", *words).pools}
+        return {pool.engine["max_batch_rows"] for pool in planned("engine=vllm", *words).pools}
 
     assert rows("loop.tasks_per_iteration=60", "algorithm.sampler.k=4") == {60 * 4 * 2}
     assert rows("loop.tasks_per_iteration=6") == {256}

@@ -21,6 +21,7 @@ from troupe.setup.dry_run import plan
 from troupe.setup.evaluation_actors import ActorFactory
 from troupe.setup.parts import Parts, parts_of
 from troupe.setup.policies import backbones
+from troupe.setup.sections import engine_name
 
 from ..asked import evaluated
 
@@ -49,7 +50,7 @@ def test_another_engine_is_laid_over_a_policy() -> None:
     assert names(found) == {"tool": "TorchEngine", "plan": "VllmEngine"}
     assert caps(found) == {"tool": 0.0, "plan": 2.0}  # only what was sampled elsewhere is weighed
     tool, own = plan(found).pools
-    assert (tool.engine, own.engine) == ("TorchEngine", "VllmEngine")
+    assert (engine_name(tool.engine), engine_name(own.engine)) == ("TorchEngine", "VllmEngine")
     assert own.memory.engine == 4 * own.parameters + 0.5 * 2**30
     assert "VllmEngine" in str(plan(found))
     turned = parts("engine=vllm", "policy@policies.plan=[laptop,on_torch]")
@@ -78,7 +79,7 @@ def test_adapters_with_different_engines_are_two_pools() -> None:
     ("words", "message"),
     [
         (["+policies.plan.engine=vllm"], r"policies\.plan\.engine=vllm is no set of keys.*\[NAME,on_vllm\]"),
-        (["+policies.plan.engine=remote"], r"policies\.plan\.engine=remote: no server takes the weights"),
+        (["+policies.plan.engine=remote"], r"policies\.plan\.engine=remote is no set of keys.*which takes no weights"),
         (["+policies.plan.engine.max_batch_rows=2"], r"k=4 is more than policies\.plan\.engine\.max_batch_rows=2"),
         (["+policies.plan.engine.colour=2"], r"policies\.plan\.engine\.colour is an unknown key"),
         (

@@ -147,7 +147,7 @@ def test_runs_that_agents_name(team: TeamSource, tmp_path: Path) -> None:
 )
 def test_servers_that_agents_name(team: TeamSource, place: str, url: str, model: str) -> None:
     request = EvalRequest(**REQUEST, agents={"tool": place})
-    (condition, _) = build_conditions(request, team, other_teams(request, team))
+    (condition, _) = build_conditions(request, team)
     source = condition.assignment["tool"]
     assert isinstance(source, RemotePolicy) and isinstance(condition.assignment["plan"], LocalPolicy)
     assert (source.policy, source.server.url, source.server.model) == ("t", url, model)
@@ -158,7 +158,7 @@ def test_a_server_that_cannot_be_used_is_refused_by_its_key(team: TeamSource) ->
     def refused(place: str, message: str) -> None:
         request = EvalRequest(**REQUEST, agents={"tool": place})
         with pytest.raises(ConfigError, match=message):
-            build_conditions(request, team, other_teams(request, team))
+            build_conditions(request, team)
 
     refused("http://user:word@host/v1", r"agents\.tool\.url holds a user or a password|agents\.tool: .*key_env")
     team.config["policies"]["t"]["sampling"] = {"eval": {"temperature": 0.7, "max_tokens": 40, "top_k": 5}}

@@ -16,7 +16,6 @@ from troupe.errors import ConfigError
 from troupe.setup.instantiation import (
     build_world,
     call,
-    check_arguments,
     check_complete,
     check_known,
     check_types,
@@ -52,7 +51,8 @@ class Made:
     ],
 )
 def test_what_fits(target: Callable[..., Any], names: list[str]) -> None:
-    check_arguments("key", target, names)
+    check_known("key", target, names)
+    check_complete("key", target, names)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,8 @@ def test_what_fits(target: Callable[..., Any], names: list[str]) -> None:
 )
 def test_what_does_not_fit(target: Callable[..., Any], names: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        check_arguments("key", target, names)
+        check_known("key", target, names)
+        check_complete("key", target, names)
 
 
 def test_arguments_that_follow_by_position() -> None:

@@ -1,9 +1,8 @@
-"""What is said: errors of the user's own code, with their place, and what takes long."""
+"""What is said: faults of the user's own code, and what takes long."""
 
 import asyncio
 import importlib
 import logging
-import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,8 @@ from troupe.envs.base import TeamEnv
 from troupe.errors import ConfigError
 from troupe.experience import Task
 from troupe.rollout.playing import advance, naming, prompt_of
-from troupe.setup.command_line import fail, fail_or_raise
-from troupe.setup.instantiation import MOST, instantiated, notice, own_error
+from troupe.setup.command_line import end
+from troupe.setup.instantiation import instantiated, notice
 
 WORLD = """
 from troupe.envs.turns import TurnTakingWorld
@@ -55,53 +54,36 @@ def raised(action: Callable[[], object]) -> Exception:
     return error.value
 
 
-def test_a_step_names_place_task_agent_and_the_frames_of_the_world(barn: TeamEnv, tmp_path: Path) -> None:
-    error = raised(lambda: asyncio.run(advance(barn, {"ann": "go"})))
-    file = tmp_path / "barn_world.py"
-    assert own_error(error) == "\n".join(
-        [
-            f"KeyError: 'attic', raised at {file}:20, in Barn.find",
-            "  step of Barn in turn 0: agent ann said 'go'",
-            "  in an episode of task barn-7",
-            f'  File "{file}", line 18, in _act',
-            "    return self.find({})",
-            f'  File "{file}", line 20, in find',
-            '    return rooms["attic"]',
-        ]
-    )
+@pytest.mark.parametrize("wrong", ["step", "prompt"])
+def test_a_fault_of_a_world_has_its_traceback_and_the_task(
+    barn: TeamEnv, capsys: pytest.CaptureFixture[str], wrong: str
+) -> None:
+    if wrong == "step":
+        error = raised(lambda: asyncio.run(advance(barn, {"ann": "go"})))
+        note, line, last = "step of Barn in turn 0: agent ann said 'go'", 'rooms["attic"]', "'attic'"
+    else:
+        error = raised(lambda: prompt_of(barn, "ann"))
+        note, line, last = "prompt of Barn in turn 0 for agent ann", 'int("no number")', "invalid literal for int.*"
+    with pytest.raises(SystemExit, match=rf"^error: {last}; the results are in runs/one$"):
+        end(error, "; the results are in runs/one")
+    said = capsys.readouterr().err
+    assert "Traceback" in said and line in said and note in said and "in an episode of task barn-7" in said
 
 
-def test_a_prompt_names_the_agent(barn: TeamEnv) -> None:
-    text = own_error(raised(lambda: prompt_of(barn, "ann")))
-    assert text is not None and "prompt of Barn in turn 0 for agent ann\n" in text
-    assert text.startswith("ValueError: invalid literal for int() with base 10: 'no number', raised at ")
+def test_a_command_ends_with_the_message_of_an_error_that_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    for error in (ConfigError("seed: no"), ValueError("seed: no")):
+        with pytest.raises(SystemExit, match=r"^error: seed: no; more$"):
+            end(error, "; more")
+        assert not capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        end(ValueError("shapes differ"), refusal=ConfigError)
+    assert "ValueError: shapes differ" in capsys.readouterr().err
 
 
-def test_a_long_message_is_cut(barn: TeamEnv) -> None:
-    text = own_error(raised(lambda: asyncio.run(advance(barn, {"ann": "x" * 100_000}))))
-    assert text is not None and "xx ...\n" in text and len(text) < MOST + 1000
-
-
-def test_a_command_ends_with_it(barn: TeamEnv) -> None:
-    error = raised(lambda: asyncio.run(advance(barn, {"ann": "go"})))
-    for end in (fail, fail_or_raise):
-        with pytest.raises(SystemExit, match=r"(?s)^error: KeyError: 'attic', .*\nthe results are in runs/one$"):
-            end(error, "; the results are in runs/one")
-
-
-def test_errors_of_troupe_itself_keep_their_traceback(barn: TeamEnv) -> None:
-    error = raised(lambda: asyncio.run(advance(None, {})))  # type: ignore[arg-type]
-    assert own_error(error) is None
-    with pytest.raises(AttributeError):
-        fail_or_raise(error)
-    with pytest.raises(SystemExit, match=r"^error: 'NoneType' object has no attribute 'turn'; more$"):
-        fail(error, "; more")
-
-
-def test_a_class_that_cannot_be_built_has_its_place_unless_it_refuses_a_value(barn: TeamEnv, tmp_path: Path) -> None:
-    place = re.escape(f"{tmp_path / 'barn_world.py'}:9, in Barn.__init__")
-    with pytest.raises(ConfigError, match=rf"^env: KeyError: 2, raised at {place}\n"):
+def test_a_class_that_cannot_be_built_refuses_a_value_or_has_a_fault(barn: TeamEnv) -> None:
+    with pytest.raises(KeyError) as error:
         instantiated("env", {"_target_": "barn_world.Barn", "rooms": 2})
+    assert error.value.__notes__ == ["making env"]
     with pytest.raises(ConfigError, match=r"^env\.rooms must be at least 1, got 0$"):
         instantiated("env", {"_target_": "barn_world.Barn", "rooms": 0})
 

@@ -99,7 +99,7 @@ MISTAKES = {
     ),
     "a remote policy with an algorithm": (
         [*REMOTE, "+policies.tool.algorithm.update.epochs=2"],
-        "policies.tool.algorithm does not apply with .*tuning=remote: a remote policy speaks and never learns",
+        "policies.tool.algorithm does not apply with .*tuning=remote; give null",
     ),
     "a server without a model": (
         [*REMOTE, "~policies.tool.remote.model"],
@@ -116,7 +116,7 @@ MISTAKES = {
     ),
     "a frozen policy with an optimizer": (
         ["policies.tool.tuning=frozen"],
-        "policies.tool.optimizer does not apply with .*tuning=frozen: a frozen policy speaks and never learns; give",
+        "policies.tool.optimizer does not apply with .*tuning=frozen; give",
     ),
     "no policy learns": (
         [f"+policies.{n}={{tuning: frozen, optimizer: null, scheduler: null}}" for n in ("tool", "plan")],

@@ -22,13 +22,12 @@ from troupe.api.playing import play_team
 from troupe.api.replaying import replay_episode
 from troupe.cli import push_to_hub, report, runs
 from troupe.cli.compare import main as compare
-from troupe.cli.eval import REFUSED
 from troupe.cli.eval import run as evaluate
 from troupe.cli.serve import servings
 from troupe.cli.start import play_words
 from troupe.errors import ConfigError
 from troupe.models.pools.checkpoint import CheckpointError
-from troupe.setup.command_line import with_open_keys
+from troupe.setup.command_line import explains_itself, with_open_keys
 from troupe.setup.composition import configurations
 from troupe.setup.evaluation import trained_team
 from troupe.setup.trust import Trust
@@ -122,7 +121,11 @@ def refused(work: Callable[[Path], object], path: Path) -> str:
     """How ``work`` refuses the run in ``path``; "" where it does what it does without."""
     try:
         work(path)
-    except (*REFUSED, SystemExit) as error:
+    except SystemExit as error:
+        return str(error)
+    except Exception as error:
+        if not explains_itself(error):
+            raise
         return str(error)
     return ""
 
