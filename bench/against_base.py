@@ -10,8 +10,8 @@ to see:
 pass@k is the probability that at least one of k samples solves a task (docs/evaluation.md).  Training that makes likely
 what the base could already do raises pass@1 towards the base's pass@k and no further: it sharpens.  The trained
 pass@1 is above the base's pass@n, n all of its samples, where the paired interval over tasks lies above zero.  A larger
-n may say otherwise: "base ahead from k" is the k at which a beta-binomial fit of the base's counts overtakes the
-trained team, beyond n an extrapolation.  Two columns count tasks that the base solved in none of its samples.
+n may say otherwise (`python bench/base_attempts.py` plays on).  Two columns count tasks that the base solved in none of
+its samples.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main() -> None:
     options = parser.parse_args()
     condition, base = played(options.base)
     columns = ("team", "tasks", "pass@1", "pass@n", DIFFERENCE, "unsolved by the base", "of them gained")
-    columns += ("verdict", "base ahead from k")
+    columns += ("verdict",)
     print(f"| {' | '.join(columns)} |")
     print("|---" * len(columns) + "|")
     for place in options.trained:
@@ -51,8 +51,7 @@ def main() -> None:
         low, high = found.interval
         print(
             f"{row(place, len(base), found.trained)} {found.difference:+.3f} ({low:+.3f} to {high:+.3f}) "
-            f"| {found.unsolved} | {found.gained} ({found.gained_share:.3f} of samples) | {found.verdict} "
-            f"| {found.overtaken_at:,.0f} |"
+            f"| {found.unsolved} | {found.gained} ({found.gained_share:.3f} of samples) | {found.verdict} |"
         )
 
 

@@ -26,7 +26,7 @@ PAGE = RESULTS / "base_models.md"
 KS = (1, 8, 32, 256)
 TEAM_HEADS = (
     *("experiment", "run", "trained pass@1", "base pass@k", "difference, paired", "p, Holm", "trained is"),
-    *("base ahead from k, fitted", "unsolved by the base, gained", "flawed lessons", "commit"),
+    *("unsolved by the base, gained", "flawed lessons", "commit"),
 )
 
 DEFAULTS = {"env.tool_view=map", "env.planner_view=local", "env.horizon=1"}
@@ -39,10 +39,9 @@ model's pass@k: the probability that at least one of k attempts solves a task
 ([how](../evaluation.md#beside-many-attempts-of-the-base)). All at temperature 1, with the prompts and token limits of
 training, on held-out tasks; 95 % bootstrap intervals over tasks. *Above* or *below*: one attempt of the trained team
 against 256 of its base, with a p-value of at most 0.05 after Holm's correction for all of the page (Student's t over
-tasks, two-sided). That depends on the 256: *base ahead from k* is where a beta-binomial fit of the base's counts
-overtakes the trained team, beyond 256 attempts an extrapolation. *Flawed lessons*: the last demonstrations that the
-base learned from had planted mistakes, so that training can undo them; *no*: it lacks a skill. Written by `make
-results` from `docs/results/evaluations/`.
+tasks, two-sided). That depends on the 256: [with more attempts](base_reach.md) the base is ahead again. *Flawed
+lessons*: the last demonstrations that the base learned from had planted mistakes, so that training can undo them; *no*:
+it lacks a skill. Written by `make results` from `docs/results/evaluations/`.
 
 ## Untrained teams
 """
@@ -118,7 +117,6 @@ def trained(kept: dict[str, Any], base: dict[str, Any], found: AgainstBase, p_va
         f"{found.difference:+.3f} ({low:+.3f} to {high:+.3f})",
         f"{p_value:.2g}",
         f"**{verdict}**",
-        f"{float(f'{found.overtaken_at:.2g}'):,.0f}",
         f"{found.gained} of {found.unsolved}",
         flawed_lessons(base["experiment"], *base["overrides"]),
         kept["commit"][:7],

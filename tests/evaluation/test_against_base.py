@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from troupe.evaluation.against_base import Fitted, against_base, curve
+from troupe.evaluation.against_base import against_base, curve
 from troupe.evaluation.records import EvaluationError
 
 
@@ -55,26 +55,3 @@ def test_tasks_that_lost_a_sample_are_left_out() -> None:
 def test_other_tasks_are_refused() -> None:
     with pytest.raises(EvaluationError, match="number 1 is a in the base, but b in the trained team"):
         against_base({"a": [True]}, {"b": [True]})
-
-
-def test_a_fit_by_hand() -> None:
-    """Beta(1, 1): pass@k is 1 - 1 / (k + 1), which is 0.9 at k = 9; its counts of 4 samples are uniform on 0 to 4."""
-    wins = {str(n): [True] * n + [False] * (4 - n) for n in range(5)}
-    fitted = Fitted.to(wins)
-    assert (fitted.a, fitted.b) == pytest.approx((1, 1), rel=1e-3)
-    assert Fitted(1, 1).pass_at(4) == pytest.approx(4 / 5)
-    assert Fitted(1, 1).overtakes(0.9) == pytest.approx(9)
-    assert Fitted(1, 1).overtakes(0.4) == 1  # a single attempt is ahead
-    assert Fitted(1, 1).overtakes(1.0) == float("inf")
-
-
-def test_where_tasks_are_alike_the_fit_is_one_probability() -> None:
-    fitted = Fitted.to({str(task): [True] + [False] * 9 for task in range(20)})
-    assert fitted.pass_at(10) == pytest.approx(1 - 0.9**10, rel=1e-3)
-
-
-def test_above_256_attempts_says_nothing_of_more() -> None:
-    """One task of two is hardly ever solved by the base, in none of its samples, and always by the trained team."""
-    base = {str(task): [task % 4 == 0] + [False] * 255 for task in range(40)}
-    found = against_base(base, {task: [True, True, True, False] for task in base})
-    assert found.verdict == "above" and 256 < found.overtaken_at < 10_000
