@@ -97,7 +97,7 @@ def _run(name: str, arguments: Sequence[str]) -> None:
     try:
         if name in CONFIGURED and {"-h", "--help"} & set(arguments):
             return print(usage_of(name))
-        if name in LONG and not {"-h", "--help"} & set(arguments):
+        if name in LONG and not {"-h", "--help", "dry_run=true"} & set(arguments):
             signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         with loading():
             module = import_module(".start" if name in CONFIGURED else f".{name.replace('-', '_')}", __package__)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ..runs.run import RunReader
 from .charts import Chart, ChartDrawing, Point, Series, draw
-from .values import interval, numeric, score_of
+from .values import episodes_of, interval, numeric, score_of
 
 PALETTE = 6  # the page's colours for agents and policies; 0 is for success
 GREY = 7
@@ -47,14 +47,16 @@ EXPLAINED = {
     "Turns per episode": "Few turns, where an episode ends once its task is solved.",
     "Reward per message, in training": "What a message earns on its own copy of the world, all candidates counted.",
     "Reward per message, on validation": "The same for episodes that are played once, on held-out tasks.",
-    "Tokens per message": "Messages at the limit of their length are cut off.",
+    "Tokens per message|Messages cut off|truncated_ratio": "Messages at the limit of their length are cut off.",
     "Generated tokens per second": "Of all engines together, over the time of the rollout.",
-    "Seconds per iteration": "Where an iteration's time goes; parts that run side by side add up to more.",
+    "Seconds per iteration|update_s": "Where an iteration's time goes; parts that run side by side add up to more.",
+    "Loss$": "Its value says little: advantages sum to zero. Look at success.",
     "Gradient norm, before clipping": "A jump announces an update that may harm.",
     "Clipped tokens": "Tokens that learn no more, since the policy has moved far enough.",
     "KL to the update's start": "How far one update moves the policy, per token.",
     "KL to the behaviour policy": "How far the learner is from the policy that sampled the messages, per token.",
     "Groups with an advantage": "Only these teach: in the others all candidates earned the same.",
+    "Learning rate": "As its schedule has it.",
     "KL of the engine from the learner": "Near zero, where both compute with the same weights.",
     "Effective sample size": "Near 100 %, where samples fit the learner.",
     "Importance ratios truncated": "Tokens that engine and learner judge very differently.",
@@ -64,9 +66,26 @@ EXPLAINED = {
     "Messages whose replacement": "Near zero, the team does not depend on this agent.",
     "Share of the gradient": "How much of an update comes from this agent's messages.",
     "Weight in a shared policy's loss": "Above zero, it weighs more than others.",
-    "Loss": "Its value says little: advantages sum to zero. Look at success.",
+    "advantage_p|tokens_(p|max)": "A quantile over the agent's messages.",
+    "influence_pairs|probe_|watched_": "Of tasks that are played once more: nothing is learnt from them.",
+    "malformed": "Messages that the world cannot read, as a share.",
+    "/prompts": "Expected number of prompts: in a full tree each counts with its probability.",
+    "reward_mean|reward_std": "Of the mixed reward per message, over all candidates.",
+    "trees_bytes": "Size of the training trees that were kept.",
+    "lost_episodes": "Episodes that a fault ended: they count in no other metric.",
+    "faults/oom_": "How often a batch was halved for lack of memory.",
+    "^faults/": "Failures of this kind; nothing was learnt from what failed.",
+    "cut_prompts": "Prompts that were shortened to the context, as a share.",
+    "retokenised_prompts": "Prompts with an earlier message in other tokens than were sampled, as a share.",
+    "judge_errors": "Errors of judges per message.",
+    "(local|outcome)_reward": "This part of the reward, per message.",
+    "rounding_nats": "How far log-probabilities differ by rounding alone, in this dtype.",
+    "staleness": "Versions of the policy between a message and the update that learns from it.",
+    "/(messages|samples|optimizer_steps|tasks|completions|episodes|env_steps|(prompt_)?tokens)$": "In this iteration.",
+    "^remote/": "Of the server that speaks for this policy, in this iteration.",
+    "^(rollout|eval)/AGENT/": "A number of the world's own, its mean per message.",
 }
-"""A sentence below each chart: that of the first of these words in its title."""
+"""A sentence below each chart: that of the first pattern in its title."""
 CHARTED = re.compile(
     r"iteration|time/.+|mismatch/.+|diagnostics/.+/turn\d+/.+|eval/(success|turns)|(rollout|eval)/AGENT/reward|"
     r"rollout/(turns|best_of_k_success|success|tokens_per_s|AGENT/tokens_per_message)|"
@@ -95,7 +114,10 @@ def learning_curve(run: RunReader) -> ChartDrawing | None:
     sampled = _points(run, "rollout/success")
     series = [Series("best of K, training", best, PALETTE, "dashed")] if best else []
     series += [Series("sampled, training", sampled, style="faint")] if sampled else []
-    end = iterations if numeric(iterations := run.summary.get("iterations")) else len(run.rows)
+    iterations = run.summary.get("iterations")
+    if not numeric(iterations):
+        iterations = file.iteration if (file := episodes_of(run, "eval")) else len(run.rows)
+    end = iterations or 0
     ends = [(x, score) for x, key in ((0, "eval_before"), (end, "eval")) if (score := score_of(run, key))]
     tests = [(x, score.success, score.interval) for x, score in ends if score.interval]
     if tests:
@@ -127,18 +149,18 @@ def per_agent_and_policy(run: RunReader, palette: Mapping[str, int]) -> list[Cha
     times = [Series(name, _points(run, key), time_colour(index)) for index, (key, name) in enumerate(time_keys(run))]
     charts.append(Chart("Seconds per iteration", times))
     charts += [chart for agent in agents for chart in _mismatch(run, agent)]
-    return _drawn(run, (replace(chart, note=sentence(chart.title)) for chart in charts))
+    return _drawn(run, charts)
 
 
 def _drawn(run: RunReader, charts: Iterable[Chart]) -> list[ChartDrawing]:
-    """``charts`` with one x axis, also where a metric was measured in the first iterations alone."""
+    """``charts`` with one x axis, also where a metric was measured in the first iterations alone, and explained."""
     end = max((row["iteration"] for row in run.rows), default=0)
-    return [drawing for chart in charts if (drawing := draw(replace(chart, x_end=end)))]
+    return [drawing for chart in charts if (drawing := draw(replace(chart, x_end=end, note=sentence(chart.title))))]
 
 
 def sentence(title: str) -> str:
-    """What the chart of this title says; "" where there is nothing to say."""
-    return next((text for words, text in EXPLAINED.items() if words.lower() in title.lower()), "")
+    """What the chart of this title says; "" for numbers of others."""
+    return next((text for pattern, text in EXPLAINED.items() if re.search(pattern, title, re.IGNORECASE)), "")
 
 
 def _lines(run: RunReader, form: str, names: Iterable[str], palette: Mapping[str, int]) -> list[Series]:

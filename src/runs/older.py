@@ -13,8 +13,12 @@ def with_current_config(config: dict[str, Any]) -> dict[str, Any]:
 
     ``algorithm.reward.team`` was ``algorithm.sampler.lookahead``: without it a message was judged by its own outcome,
     with it by one answer of the agents that act next.  ``strategy.float32_matmul``, new, has no effect on a CPU, where
-    the runs of before were made.  :data:`GONE` are left out.
+    the runs of before were made.  :data:`GONE` are left out, and TensorBoard's number of episodes in tables.
     """
+    logger = config.get("logger")
+    if isinstance(logger, dict) and isinstance(logger.get("tensorboard"), dict):
+        rest = {key: value for key, value in logger["tensorboard"].items() if key != "episodes"}
+        config = {**config, "logger": {**logger, "tensorboard": rest}}
     algorithm, strategy = config.get("algorithm"), config.get("strategy")
     if isinstance(strategy, dict):
         config = {**config, "strategy": {"float32_matmul": "high", **strategy}}

@@ -305,9 +305,10 @@ def explains_itself(error: Exception, refusal: type[Exception] = ValueError) -> 
 
 def end(error: Exception, more: str = "", refusal: type[Exception] = ValueError) -> NoReturn:
     """:func:`fail`, after the traceback of an error that does not explain itself."""
-    if not explains_itself(error, refusal):
-        print(visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")
-    fail(error, more)
+    if explains_itself(error, refusal):
+        fail(error, more)
+    print(visible("".join(traceback.format_exception(error))), file=sys.stderr, end="")
+    sys.exit(visible(f"error: {traceback.format_exception_only(error)[0].strip()}{more}"))
 
 
 def _check_choice(override: Override, known: Sequence[str]) -> None:

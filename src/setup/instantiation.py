@@ -11,6 +11,7 @@ import inspect
 import logging
 import math
 import re
+import traceback
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from importlib import import_module
 from threading import Timer
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from hydra.errors import InstantiationException
+from hydra.errors import HydraException, InstantiationException
 from hydra.utils import instantiate
 
 from ..envs.base import TeamEnv
@@ -32,8 +33,9 @@ from ..runs.fingerprint import flat, matches
 SCALARS: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", bool: "true or false"}
 BOUNDS = ("env", "world", "algorithm.update.clip_norm", "policies.*.algorithm.update.clip_norm")
 """Keys that may be infinite: no bound.  A world may have such keys of its own."""
-ARE_FAULTS = (LookupError, AttributeError, NameError, ArithmeticError, AssertionError)
-"""Errors of code, not of the values that it was given."""
+REFUSE = (ValueError, OSError, ImportError, HydraException)
+"""Errors of the values that code was given, as are Troupe's own; a TypeError is one where libraries raise it."""
+LIBRARIES = ("troupe", "hydra", "omegaconf", "torch", "lightning", "transformers")
 KEYWORD = (inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
@@ -195,10 +197,17 @@ def instantiated(key: str, node: Mapping[str, Any]) -> Any:
     except InstantiationException as error:
         place = re.search(r"^full_key: (\S+)$", str(error), re.MULTILINE)  # of the node below, where it is one
         cause = error.__cause__ or error
-        if isinstance(cause, ARE_FAULTS):
+        if not _refuses(cause):
             cause.add_note(f"making {key}")
             raise cause from None
         raise ConfigError(_refusal(key, cause, place[1] if place else "")) from cause
+
+
+def _refuses(error: BaseException) -> bool:
+    if not isinstance(error, TypeError):
+        return isinstance(error, REFUSE) or type(error).__module__.startswith("troupe.")
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return frame.f_globals.get("__name__", "").partition(".")[0] in LIBRARIES
 
 
 def part(key: str, node: Mapping[str, Any], attribute: str) -> Any:

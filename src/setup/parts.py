@@ -129,7 +129,7 @@ def _check_sides(parts: Parts) -> None:
 
 def _check_rows(parts: Parts) -> None:
     """Refuse an engine that cannot decode the candidates of a node together."""
-    engines = {"engine": parts.config.engine} | {each.engine_key: each.engine for each in parts.policies.values()}
+    engines = {each.engine_key: each.engine for each in parts.policies.values()} | {"engine": parts.config.engine}
     for key, engine in engines.items():
         if (rows := engine.get("max_batch_rows")) is not None:
             check_whole(f"{key}.max_batch_rows", rows, 1)

@@ -323,10 +323,12 @@ def load_speaker(
 
     Raises :class:`ConfigError` naming ``key`` where they cannot be loaded.
     """
-    if below is None:
-        model, tokenizer = load_base(key, base) if model is None else (model, load_tokenizer(base))
+    if below is None and model is None:
+        model, tokenizer = load_base(key, base)
         return model, tokenizer, model.config.max_position_embeddings
     try:
+        if below is None and model is not None:
+            return model, load_tokenizer(base), model.config.max_position_embeddings
         adapted, tokenizer = load_adapted(Path(base), model or below), load_tokenizer(base)
     except (OSError, ValueError) as error:
         raise ConfigError(f"{key}={base} on {below} cannot be loaded: {error}") from error

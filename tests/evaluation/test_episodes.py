@@ -8,6 +8,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from troupe.envs.base import TeamEnv
+from troupe.envs.drawing import Drawing, Panel, draw_panels
 from troupe.envs.grid.plan_path import PlanPath
 from troupe.envs.grid.sokoban import Sokoban
 from troupe.evaluation.assignment import SILENCE
@@ -44,6 +45,9 @@ class Drawn(Sokoban):
 
     def picture(self) -> tuple[str, ...]:
         return ()
+
+    def draw(self) -> Drawing:
+        return draw_panels("Sokoban", [Panel("board", "\n".join(super().picture()))])
 
 
 async def test_a_world_that_only_draws_itself_has_its_drawings(words: PreTrainedTokenizerFast, board: Task) -> None:

@@ -25,13 +25,26 @@ def test_the_learning_curve_ends_with_the_tests(run_dir: Path) -> None:
     assert drawing.note.startswith("Best of K: ")
 
 
-def test_a_validation_before_training_is_a_part_of_its_line(run_dir: Path) -> None:
+def test_a_validation_before_training_is_a_part_of_its_line(
+    run_dir: Path, lines: Callable[..., None], episode: Callable[..., dict[str, Any]]
+) -> None:
     summary = json.loads((run_dir / "summary.json").read_text())
     summary |= {"validation_before/success": 0.125, "validation_before/success_ci95": [0.0, 0.25]}
     (run_dir / "summary.json").write_text(json.dumps(summary))
     drawing = learning_curve(RunReader(run_dir))
     assert drawing is not None and "" not in [mark.name for mark in drawing.marks]
     assert "validation: 12.5 % (0.0 % to 25.0 %)" in drawing.hits[0].tip
+    (run_dir / "summary.json").unlink()  # of a run that goes on
+    lines(run_dir / "episodes" / "validation_00000.jsonl", [episode("a", True), episode("b", False)])
+    drawing = learning_curve(RunReader(run_dir, tolerant=True))
+    assert drawing is not None and "validation: 50.0 % (9.5 % to 90.5 %)" in drawing.hits[0].tip
+
+
+def test_the_learning_curve_without_a_summary_ends_where_the_test_was_played(run_dir: Path) -> None:
+    for name in ("summary.json", "metrics.jsonl"):
+        (run_dir / name).unlink()
+    drawing = learning_curve(RunReader(run_dir, tolerant=True))
+    assert drawing is not None and drawing.hits[-1].tip.startswith("iteration 3\ntest: 75.0 %")
 
 
 def test_agents_come_first_and_colours_repeat(run_dir: Path) -> None:
@@ -67,7 +80,7 @@ def test_diagnostics_have_one_line_per_agent(
     assert [drawing.title for drawing in all_other(run, colours(run, []))] == ["train/POLICY/special"]
 
 
-def test_other_metrics_of_agents_share_a_chart(
+def test_other_metrics_of_agents_share_a_chart_and_say_what_they_are(
     run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]
 ) -> None:
     metrics = {f"{place}/malformed": 0.5 for place in ("rollout/tool", "rollout/plan", "eval/plan", "rollout/both")}
@@ -79,6 +92,9 @@ def test_other_metrics_of_agents_share_a_chart(
         *("rollout/tasks", "rollout/AGENT/moves", "train/POLICY/special"),
     ]
     assert [mark.name for mark in charts["rollout/AGENT/malformed"].marks] == ["plan", "tool"]
+    assert charts["rollout/AGENT/malformed"].note == "Messages that the world cannot read, as a share."
+    assert charts["rollout/AGENT/moves"].note.startswith("A number of the world's own")
+    assert (charts["rollout/tasks"].note, charts["train/POLICY/special"].note) == ("In this iteration.", "")
 
 
 def test_all_curves_have_one_axis(run_dir: Path, rows: list[dict[str, Any]], lines: Callable[..., None]) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from troupe.evaluation.statistics import wilson
 from troupe.reports.report import write_report
 from troupe.reports.values import duration
 from troupe.runs.lock import Lock
@@ -148,7 +149,7 @@ def test_a_killed_run_says_what_is_missing(run_dir: Path, lines: Build) -> None:
     state, problems = parsed.texts["aside"]
     assert "The run was killed, or its summary.json is lost" in state
     assert "summary.json is missing." in problems and "episodes/ holds no episodes." in problems
-    assert "summary.json holds no finished evaluation." in parsed.texts["body"][0]
+    assert "Neither summary.json nor episodes/ holds a finished evaluation." in parsed.texts["body"][0]
     assert not parsed.all("figure")
 
 
@@ -158,6 +159,19 @@ def test_a_run_that_goes_on_says_so(run_dir: Path) -> None:
         assert "The run is still going on" in page(run_dir).texts["aside"][0]
     (run_dir / "summary.json").write_text('{"status"')
     assert "summary.json is damaged" in page(run_dir).texts["aside"][0]
+
+
+@pytest.mark.parametrize("damaged", [None, '{"eval/success'])
+def test_success_is_counted_where_the_summary_is_lost(run_dir: Path, damaged: str | None) -> None:
+    (run_dir / "summary.json").unlink()
+    if damaged:
+        (run_dir / "summary.json").write_text(damaged)
+    parsed = page(run_dir)
+    body = parsed.texts["body"][0]
+    low, high = wilson(3, 4)
+    assert "75.0 %" in body and f"{low * 100:.1f} % to {high * 100:.1f} %" in body
+    assert "Counted from episodes/ where summary.json does not hold it: before training, after training." in body
+    assert "test" in parsed.texts["figure"][0]
 
 
 def test_problems_are_grouped_by_file_and_handed_back(run_dir: Path) -> None:

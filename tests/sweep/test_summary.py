@@ -43,7 +43,8 @@ def test_the_page_comes_from_the_summary_alone(sweep: Path, tmp_path: Path) -> N
     pages = runpy.run_path(str(ROOT / "docs" / "generators" / "make_results.py"))["pages"]
     found = pages(tmp_path)
     assert found.pop(tmp_path / "s.svg").startswith("<?xml")
-    assert found == {tmp_path / "s.md": page.replace("curves.svg", "s.svg")}
+    source = "\nWritten by `make results` from [`summaries/s.jsonl`](summaries/s.jsonl).\n"
+    assert found == {tmp_path / "s.md": page.replace("curves.svg", "s.svg") + source}
 
 
 def test_cpu_hours_count_a_run_of_two_summaries_once(sweep: Path, tmp_path: Path) -> None:
