@@ -18,7 +18,7 @@ from typing import Any
 from make_base_models import TEAM_HEADS, pass_at_256, team_of, teams
 from marked_section import with_section
 
-from troupe.sweep.cross_play import MATRIX, matrices
+from troupe.sweep.cross_play import matrices
 from troupe.sweep.figures import curves_figure, curves_of, svg
 from troupe.sweep.measures import READINGS
 from troupe.sweep.outcomes import with_readings
@@ -78,7 +78,7 @@ def full(results: TableResults) -> str:
         markdown(*verdicts_cells(verdicts)),
         f"{WORDS}{TESTED}{needed(verdicts)}",
         "## By seed\n",
-        *(f"{title}: {MATRIX}\n{markdown(*cells)}" for title, cells in matrices(results)),
+        *(f"{title}: {note}\n{markdown(*cells)}" for title, note, cells in matrices(results)),
         "## Settings\n",
         markdown(heads[:2], [line[:2] for line in lines]),
         markdown(["world", "overrides"], [[name, words(results, name)] for name in table.parts]),

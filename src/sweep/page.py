@@ -13,9 +13,9 @@ from ..errors import number_of
 from ..runs.directory import write_atomic
 from ..runs.tables import PlainTable
 from .claims import Claim
-from .cross_play import MATRIX, matrices
+from .cross_play import matrices
 from .outcomes import with_readings
-from .publication_file import TableFile
+from .publication_file import SILENT, TableFile, cross_name
 from .publication_results import ABSENT, APPEARS, UNDECIDED, UNTESTED, TableResults, counted
 from .record import SweepRecord
 from .rows import TableRow, aggregate
@@ -174,7 +174,7 @@ def table_page(results: TableResults, figure: str = "", level: int = 1) -> str:
         "; ".join(f"{name}: {count}" for name, count in counted(verdicts).items()) + ".\n",
         f"{WORDS}{TESTED}{needed(verdicts)}",
         f"{head}# Cross-play\n" if crossed else "",
-        *(f"{title}: {MATRIX}\n{markdown(*cells)}" for title, cells in crossed),
+        *(f"{title}: {note}\n{markdown(*cells)}" for title, note, cells in crossed),
         f"{head}# Settings\n",
         markdown(*publication_cells(table)),
         *(f"{note}\n" for note in table.notes),
@@ -214,13 +214,17 @@ def needed(verdicts: Sequence[Mapping[str, Any]]) -> str:
 def publication_cells(table: TableFile) -> Cells:
     """One line per setting and team: its overrides, and what the publication has on it."""
     lines = [[name, _code(overrides), table.sections[name]] for name, overrides in table.settings.items()]
-    for name, team in table.teams.items():
+    crossed = {cross_name(row, column) for row in table.cross_play for column in table.cross_play}
+    for name, team in ((name, team) for name, team in table.teams.items() if name not in crossed):
         partners = [
             f"its {agent.strip('<>')} agent with the policy of *{setting}* ({SEEDS[team.seeds]})"
             for agent, setting in team.agents.items()
         ]
         words = [f"finished runs of *{team.setting}*", *partners, _code(team.keys)]
         lines.append([name, "; ".join(word for word in words if word), table.sections[name]])
+    if table.cross_play:
+        each = f"the second agent's policy of one, the first agent's of any of {', '.join(table.cross_play)}"
+        lines.append(["cross-play by regime", each, SILENT])
     return without_empty(["setting", "overrides", "publication"], lines)
 
 

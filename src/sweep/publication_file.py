@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -20,7 +20,7 @@ Scale = Literal["laptop", "smollm2", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 SILENT = "the paper is silent"
 """What ``sections`` says of a setting that no publication has."""
-PLACES = ("<first>", "<second>")
+FIRST, SECOND = PLACES = ("<first>", "<second>")
 """What stands for the names of a world's two agents."""
 
 
@@ -112,6 +112,56 @@ class PlayedTeam:
         """Of its own run and of its partners'."""
         return self.setting, *self.agents.values()
 
+    @property
+    def speakers(self) -> tuple[str, str] | None:
+        """The settings that the first and the second agent's policies are from; None where ``keys`` decide it."""
+        return None if self.keys else (self.agents.get(FIRST, self.setting), self.agents.get(SECOND, self.setting))
+
+
+@dataclass(frozen=True)
+class CrossRegime:
+    """A row and a column of a cross-play matrix: the settings that the policies of the ``first`` and the ``second``
+    agent are from.
+
+    ``pair``: whether a run of it is a team of these two agents; a single agent's is not, and its policy plays in teams
+    of the others.
+    """
+
+    first: str
+    second: str
+    pair: bool = True
+
+
+def cross_name(row: str, column: str) -> str:
+    """The name of the team in that cell of the matrix."""
+    return f"second agent: {row}; first agent: {column}"
+
+
+def cross_teams(regimes: Mapping[str, CrossRegime], named: Mapping[str, PlayedTeam]) -> dict[str, PlayedTeam]:
+    """A team for each cell of the matrix of ``regimes`` that no ``named`` team is, all seeds with all; the rows are the
+    second agent's.  Raises :class:`ConfigError` where no regime is a team of the two agents.
+    """
+    pairs = [regime for regime in regimes.values() if regime.pair]
+    if regimes and not pairs:
+        raise ConfigError("cross_play needs a regime whose runs are teams of the two agents")
+    own = {team.speakers for team in named.values()}
+    return {
+        cross_name(row, column): _cell(second, first, pairs[0].second)
+        for row, second in regimes.items()
+        for column, first in regimes.items()
+        if (first.first, second.second) not in own
+    }
+
+
+def _cell(second: CrossRegime, first: CrossRegime, world: str) -> PlayedTeam:
+    """The policy of the second agent of ``second`` beside that of the first agent of ``first``; where both are single
+    agents, in the ``world`` of that setting."""
+    if second.pair:
+        return PlayedTeam(second.second, {FIRST: first.first}, "others" if first.first == second.second else "all")
+    if first.pair:
+        return PlayedTeam(first.first, {SECOND: second.second}, "all")
+    return PlayedTeam(world, {FIRST: first.first, SECOND: second.second}, "same")
+
 
 @dataclass(frozen=True)
 class TableFile:
@@ -119,7 +169,8 @@ class TableFile:
 
     Settings come from the ``sweep`` of that name, with its claims, or from ``settings``, or from both.  ``papers`` says
     of claims of the sweep, which has no figures of publications, what the publication reports.  ``sections``
-    says of each setting and team what the publication has on it, or :data:`SILENT`.  ``alone``: runs are timed, so that
+    says of each setting and team what the publication has on it, or :data:`SILENT`.  ``cross_play``: the regimes of a
+    matrix, whose teams are among ``teams``.  ``alone``: runs are timed, so that
     they are never started side by side.  ``figure``: ``rows`` (intervals and published figures) or ``rewards`` (each
     agent's standardised reward over training).  ``overrides`` are those of the sweep.
     """
@@ -139,6 +190,7 @@ class TableFile:
     papers: Mapping[str, str] = field(default_factory=dict)
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     teams: Mapping[str, PlayedTeam] = field(default_factory=dict)
+    cross_play: Mapping[str, CrossRegime] = field(default_factory=dict)
     notes: Sequence[str] = ()
     alone: bool = False
     figure: Literal["rows", "rewards"] = "rows"
@@ -172,7 +224,10 @@ class TableFile:
         if sweep := content.get("sweep"):
             content = _with_sweep(content, with_base(_packaged("sweep", sweep), lambda base: _packaged("sweep", base)))
         claims = claim_entries("claims", content.get("claims", []))
-        return typed(cls, {**content, "claims": claims, "name": name})
+        table = typed(cls, {**content, "claims": claims, "name": name})
+        crossed = cross_teams(table.cross_play, table.teams)
+        sections = {**table.sections, **dict.fromkeys(crossed, SILENT)}
+        return replace(table, teams={**table.teams, **crossed}, sections=sections)
 
     def __post_init__(self) -> None:
         if not self.parts or not self.settings or not self.rows:
@@ -185,6 +240,8 @@ class TableFile:
             check_known(f"rows.{key}: setting", [row.setting], named)
             check_known(f"rows.{key}.paper: part", row.paper, self.parts)
             check_known(f"rows.{key}.most: scale", row.most, self.scales)
+        for key, regime in self.cross_play.items():
+            check_known(f"cross_play.{key}: setting", (regime.first, regime.second), self.settings)
         for key, team in self.teams.items():
             check_known(f"teams.{key}: setting", team.settings, self.settings)
         for key, part in self.parts.items():

@@ -73,11 +73,10 @@ class TableResults:
             table = own or TableFile.read(head["table"])
             claims = [asdict(Claim(**claim)) for claim in head["claims"]]
             teams = {name: asdict(PlayedTeam(**team)) for name, team in head.get("teams", {}).items()}
-            cells = [cell for cell in map(Cell.unpacked, packed) if cell.team in table.teams]
+            cells = [Cell.unpacked(cell) for cell in packed]
             results = cls(table, head["scale"], tuple(head["seeds"]), tuple(head["words"]), runs, cells)
         changed = ["claims"] if _fixed(claims) != _fixed(map(asdict, table.claims)) else []
-        both = teams.keys() & table.teams.keys()  # one that the table has no more says nothing
-        changed += ["teams"] if any(_plain(teams[name]) != _plain(asdict(table.teams[name])) for name in both) else []
+        changed += ["teams"] if any(_plain(team) != _plain(_team(table, name)) for name, team in teams.items()) else []
         if changed:
             text = f"the {changed[0]} of configs/reproduce/{table.name}.yaml are not those of the runs"
             raise RunDirectoryError(f"{file} is no summary of a table: {text}")
@@ -102,6 +101,11 @@ class TableResults:
                 entries.append(entry | self._estimate(row, part, variant, reason))
         return entries
 
+    def estimate(self, name: str, part: str, variant: str) -> dict[str, Any]:
+        """Of the setting or team ``name``: the success of its last weights, with the keys of :meth:`estimates`."""
+        reason = self.table.reason_without(self.scale, self.table.parts[part], name)
+        return self._estimate(PublishedRow(name), part, variant, reason)
+
     def _estimate(self, row: PublishedRow, part: str, variant: str, reason: str) -> dict[str, Any]:
         own = [
             one for one in self.rows if (one["part"], one["variant"], one["setting"]) == (part, variant, row.setting)
@@ -124,6 +128,10 @@ class TableResults:
         undecided = [UNTESTED if row["p_above"] is None else UNDECIDED for row in verdicts]
         words = [VERDICTS.get(row["verdict"], word) for row, word in zip(verdicts, undecided, strict=True)]
         return [row | {"verdict": word} for row, word in zip(verdicts, words, strict=True)]
+
+
+def _team(table: TableFile, name: str) -> dict[str, Any] | None:
+    return asdict(table.teams[name]) if name in table.teams else None
 
 
 def _plain(content: Any) -> Any:

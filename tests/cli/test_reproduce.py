@@ -36,6 +36,7 @@ TABLE: dict[str, Any] = {
         "others": {"setting": "own", "agents": {"<first>": "own"}, "seeds": "others"},
         "mixed": {"setting": "own", "agents": {"<first>": "shared"}},
     },
+    "cross_play": {"own": {"first": "own", "second": "own"}, "shared": {"first": "shared", "second": "shared"}},
     "sections": dict.fromkeys(("own", "shared", "exchanged", "others", "mixed"), SILENT),
     "scales": {"laptop": {"seeds": 3, "overrides": [*SMALL.split(), "loop.test_tasks=4", "env.horizon=1"]}},
     "parts": {"couplet": {"experiment": "couplet_specialized", "scales": ["laptop"], "agents": ["first", "second"]}},
@@ -69,12 +70,12 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
     assert run([*words, "dry_run=true"]) == 0
     out = capsys.readouterr().out
     assert "mine, couplet: 4 runs, 0 finished, 4 to run" in out and "regime=shared seed=0,1" in out
-    assert "and 6 evaluations of teams of finished runs" in out and not Path("runs").exists()
+    assert "and 12 evaluations of teams of finished runs" in out and not Path("runs").exists()
 
     assert run(words) == 0
     out = capsys.readouterr().out
     assert "run 4 of 4 is done: couplet_shared, seed 1" in out
-    assert "at a time, then 6 teams of finished runs" in out and "team 2 of 2: seeds 1 and 1, success" in out
+    assert "at a time, then 12 teams of finished runs" in out and "team 2 of 2: seeds 1 and 1, success" in out
     assert len(list(find_runs(Path("runs")))) == 4
     charts = {f"plot.{kind}" for kind in ("svg", "pdf") if has_charts()}
     files = {"table.md", "table.csv", "table.tex", "verdicts.csv", "summary.jsonl", "parts"}
@@ -84,11 +85,11 @@ def test_a_table_from_its_yaml_to_its_page(capsys: pytest.CaptureFixture[str], m
     ]
     # Two seeds of four tasks decide nothing, but something was compared.
     assert [(row["verdict"], row["n"]) for row in table("verdicts")] == [("undecided", "2")]
+    # Each regime beside each: the team "mixed" is that of one pair, the others are the matrix's own.
     cells = [cell for cell in map(json.loads, (FOLDER / "summary.jsonl").read_text().splitlines()) if "cell" in cell]
-    pairs = [(each["cell"]["team"], each["cell"]["seed"], each["cell"]["other_seed"]) for each in cells]
-    assert pairs[2:4] == [("others", 0, 1), ("others", 1, 0)] and len(pairs) == 6
-    assert all(each["cell"]["outcomes"] for each in cells)
-    assert "couplet, others: success by seed of the team" in out
+    assert [(each["cell"]["seed"], each["cell"]["other_seed"]) for each in cells[:2]] == [(0, 1), (1, 0)]
+    assert len(cells) == 12 and all(each["cell"]["outcomes"] for each in cells)
+    assert "couplet, by regime: success by whose policy" in out
 
     # A run that is cut is named and counts as missing; the others are not run again.
     cut = next(iter(find_runs(Path("runs")))).path / "summary.json"
@@ -212,7 +213,7 @@ IN_A_TEAM: list[tuple[dict[str, Any], str]] = [
 @pytest.mark.parametrize(("changes", "named"), slow_but(IN_A_TEAM[:2], IN_A_TEAM))
 def test_a_mistake_in_a_team_is_found_before_its_runs(changes: dict[str, Any], named: str) -> None:
     """``agent``: the name of the part's first agent."""
-    content = TABLE | {"claims": [], "rows": {"own": {"setting": "own"}}}
+    content = TABLE | {"cross_play": {}, "claims": [], "rows": {"own": {"setting": "own"}}}
     part, team = TABLE["parts"]["couplet"], {"setting": "own"} | changes
     content["parts"] = {"couplet": part | {"agents": [team.pop("agent", "first"), "second"]}}
     content["teams"] = {"mixed": team} if len(team) > 1 else {}

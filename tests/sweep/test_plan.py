@@ -313,11 +313,15 @@ def test_runs_of_a_table_are_those_of_its_sweep(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_cells_of_teams(tmp_path: Path) -> None:
+def test_cells_of_cross_play(tmp_path: Path) -> None:
     options, _ = Options.split("reproduce", ["table=role_swap", "scale=smollm2", "seeds=3"])
     (part,) = plan_table(options, options.tables()[0], []).parts
-    # Two exchanges of 3 seeds, two regimes each with the other 2 seeds, three pairs of regimes with all 3 of each.
-    assert len(cells_of(part)) == 2 * 3 + 2 * 6 + 3 * 9
+    # Of three regimes: two exchanges of 3 seeds, each regime with the other 2 seeds, six pairs with all 3 of each.
+    assert len(cells_of(part)) == 2 * 3 + 3 * 6 + 6 * 9
+    options, _ = Options.split("reproduce", ["table=role_swap", "scale=paper"])
+    (part,) = plan_table(options, options.tables()[0], []).parts
+    # Five regimes, of which one is a single agent's: with itself it plays once per seed, of a pair of its own.
+    assert len(cells_of(part)) == 2 * 3 + 3 * 6 + 21 * 9 + 3
 
 
 @pytest.mark.slow
