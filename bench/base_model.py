@@ -226,8 +226,7 @@ same mistake. So its likeliest message is wrong, and greedy sampling does not he
         phases="""  Train stories only; the arithmetic of validation and test is different.
 - Phases: {stable_steps} steps at full learning rate and {decay_steps} at a falling one with {expert_share:.0%} experts
   among novices, then {flawed_steps} with {last_expert_share:.0%} experts among flawed demonstrators (see
-  `troupe.warm_start.curriculum`, `demonstration` in `troupe.envs.math.arithmetic` and
-  `troupe.envs.math.arithmetic`).""",
+  `troupe.warm_start.curriculum`, `demonstration` in `troupe.envs.math.arithmetic`).""",
         measure="Success on {tasks} validation stories (95 % interval), at most 2 turns:",
         worlds={
             "a pair": lambda: Arithmetic(sandbox=LocalSandbox()),

@@ -39,9 +39,9 @@ model's pass@k: the probability that at least one of k attempts solves a task
 ([how](../evaluation.md#beside-many-attempts-of-the-base)). All at temperature 1, with the prompts and token limits of
 training, on held-out tasks; 95 % bootstrap intervals over tasks. *Above* or *below*: one attempt of the trained team
 against 256 of its base, with a p-value of at most 0.05 after Holm's correction for all of the page (Student's t over
-tasks, two-sided). That depends on the 256: [with more attempts](base_reach.md) the base is ahead again. *Flawed
-lessons*: the last demonstrations that the base learned from had planted mistakes, so that training can undo them; *no*:
-it lacks a skill. Written by `make results` from `docs/results/evaluations/`.
+tasks, two-sided). That depends on the 256: [with more attempts](base_reach.md) the base is ahead again in three worlds.
+*Flawed lessons*: the last demonstrations that the base learned from had planted mistakes, so that training can undo
+them; *no*: it lacks a skill. Written by `make results` from `docs/results/evaluations/`.
 
 ## Untrained teams
 """

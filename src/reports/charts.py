@@ -39,8 +39,7 @@ class Chart:
     """Series with their axes.
 
     With ``share`` the values are shares, labelled in per cent; with ``whole`` the y axis goes from 0 to 1.  ``note`` is
-    a sentence below the chart.  The x axis starts at 0 and reaches at least ``x_end``; the y axis has
-    0.
+    a sentence below the chart.  The x axis starts at 0 and reaches at least ``x_end``; the y axis holds 0.
     """
 
     title: str

@@ -2,7 +2,7 @@
 
 An iteration takes the episodes of so many tasks as soon as these have ended: what goes on is taken by a later one, with
 messages of several versions.  It waits only for tasks that a coming update would make too old, so that no message is
-learnt from more updates of its policy after the one that sampled it than the policy's bound.
+learnt from more updates of its policy after the one that sampled it than the run's bound.
 """
 
 from __future__ import annotations

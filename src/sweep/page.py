@@ -135,7 +135,7 @@ def sweep_tables(rows: Sequence[TableRow], claims: Sequence[Claim], threshold: f
     """The settings of a sweep, at equal budgets too, and the verdicts on its claims; notes are Markdown."""
     rows, budgets = with_readings(rows, threshold)
     settings, verdicts = aggregate(rows), judge(claims, rows)
-    tables = [PlainTable("Settings", *settings_cells(settings))]
+    tables = [PlainTable("Settings", *settings_cells(settings), MEANT.format(""))]
     if budgets:
         cells = readings_cells(settings, threshold)
         tables.append(PlainTable("At equal budgets", *cells, budgets_line(budgets)))
