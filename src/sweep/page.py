@@ -45,6 +45,7 @@ LEGEND = """Success on held-out tasks. One run: with its 95 % Wilson interval. A
 of a run are gone. `stale`: the run was trained by other code than the rest of this page (in the folder of a sweep: than
 today's), or evaluated otherwise than asked.
 """
+BRACKETS = "Success on held-out tasks: means over seeds, in brackets 95 % intervals over seeds and tasks.\n"
 TESTED = """`p, above`: of the hypothesis that the difference is not above the threshold's second figure; `p, below`:
 that it is not below the first. Both are corrected by Shaffer's procedure for all tests of the page (two per claim, of
 which at most one can be true; 5 % for one or more wrong rejections). *Surely*: with a corrected p of at most 0.05.
@@ -135,7 +136,7 @@ def sweep_tables(rows: Sequence[TableRow], claims: Sequence[Claim], threshold: f
     """The settings of a sweep, at equal budgets too, and the verdicts on its claims; notes are Markdown."""
     rows, budgets = with_readings(rows, threshold)
     settings, verdicts = aggregate(rows), judge(claims, rows)
-    tables = [PlainTable("Settings", *settings_cells(settings), MEANT.format(""))]
+    tables = [PlainTable("Settings", *settings_cells(settings), BRACKETS)]
     if budgets:
         cells = readings_cells(settings, threshold)
         tables.append(PlainTable("At equal budgets", *cells, budgets_line(budgets)))
