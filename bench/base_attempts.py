@@ -62,16 +62,9 @@ async def first_successes(
         await condition.world.open()
         while tasks and begin < most:
             rounds = range(begin, min(most, begin + max(1, AT_ONCE // len(tasks))))
-            for number, results in zip(
-                rounds,
-                await asyncio.gather(
-                    *(
-                        evaluate(condition.world, list(tasks.values()), actors, derive(0, "attempts", number))
-                        for number in rounds
-                    )
-                ),
-                strict=True,
-            ):
+            left, seeds = list(tasks.values()), [derive(0, "attempts", number) for number in rounds]
+            played = await asyncio.gather(*(evaluate(condition.world, left, actors, seed) for seed in seeds))
+            for number, results in zip(rounds, played, strict=True):
                 for result in results:
                     assert result.lost is None, result.failure
                     if result.success and first[result.task_id] is None:
@@ -142,6 +135,8 @@ def row(line: Mapping[str, Any]) -> list[str]:
         cells.append(
             "" if k > most else "{:.3f} ({:.3f} to {:.3f})".format(wins / len(solved_at), *wilson(wins, len(solved_at)))
         )
+    if math.isinf(low):
+        return [*cells, f"more than {most:,}"]
     return [*cells, f"{_count(point, most)} ({_count(low, most)} to {_count(high, most)})"]
 
 
