@@ -106,6 +106,10 @@ MISTAKES = {
         [*SCRIPTED, "algorithm=maac"],
         "of the scripted policy 'tool' no tokens are known",
     ),
+    "more candidates than rows, beside one who needs none": (
+        ["policy@policies.plan=[laptop,scripted]", "algorithm.sampler.k=8", "engine.max_batch_rows=4"],
+        r"algorithm\.sampler\.k=8 is more than engine\.max_batch_rows=4",
+    ),
     "nobody who learns": (
         [*SCRIPTED, "policy@policies.plan=[laptop,scripted]"],
         "no policy learns: tool, plan are frozen, remote or scripted",

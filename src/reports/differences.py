@@ -62,6 +62,8 @@ def success_of(setting: Setting, prefix: str, name: str) -> Success | None:
     notes = []
     if len(values) < len(setting.runs):
         notes.append(f"{len(values)} of {len(setting.runs)} seeds")
+    if any(score.counted for _, score in scored):
+        notes.append("counted from episodes/, which summary.json lacks")
     if len(values) == 1:
         span = scored[0][1].interval
     else:

@@ -133,7 +133,9 @@ def test_what_a_row_lacks_is_said(tmp_path: Path, disk: Any) -> None:
 
     assert after().notes == ()
     (runs[0] / "summary.json").write_text("{")
-    assert after().seeds == (0.5, 0.6) and after().notes == ("2 of 3 seeds",)
+    assert after().seeds == (0.4, 0.5, 0.6)
+    assert after().notes == ("counted from episodes/, which summary.json lacks",)
+    (runs[0] / "episodes" / "test_00004.jsonl").unlink()
     (runs[1] / "episodes" / "test_00004.jsonl").unlink()
     assert after().interval == t_interval([0.5, 0.6], SHARE)
     assert after().notes == ("2 of 3 seeds", "interval over seeds alone: test episodes are missing (1)")

@@ -203,6 +203,23 @@ def test_a_wrong_node_is_named(node: dict[str, Any], message: str) -> None:
         instantiated("net", node)
 
 
+class Faulty:
+    def __init__(self, kind: str) -> None:
+        if kind == "type":
+            len(1)  # type: ignore[arg-type]
+        raise {"key": KeyError, "none": RuntimeError, "value": ValueError}[kind]("what")
+
+
+def test_a_fault_of_a_class_is_none_of_its_values() -> None:
+    node = {"_target_": f"{__name__}.Faulty"}
+    for kind, error in (("type", TypeError), ("key", KeyError), ("none", RuntimeError)):
+        with pytest.raises(error) as raised:
+            instantiated("net", {**node, "kind": kind})
+        assert raised.value.__notes__ == ["making net"]
+    with pytest.raises(ConfigError, match=r"^net: what$"):
+        instantiated("net", {**node, "kind": "value"})
+
+
 def test_a_node_that_is_completed_later() -> None:
     make = partially("optimizer", {"_target_": "torch.optim.SGD", "lr": 0.5})
     assert make([torch.nn.Parameter(torch.zeros(1))]).defaults["lr"] == 0.5
