@@ -327,11 +327,12 @@ def load_speaker(
         model, tokenizer = load_base(key, base)
         return model, tokenizer, model.config.max_position_embeddings
     try:
-        if below is None and model is not None:
-            return model, load_tokenizer(base), model.config.max_position_embeddings
-        adapted, tokenizer = load_adapted(Path(base), model or below), load_tokenizer(base)
+        tokenizer = load_tokenizer(base)
+        if model is not None and below is None:
+            return model, tokenizer, model.config.max_position_embeddings
+        adapted = load_adapted(Path(base), model or below)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{key}={base} on {below} cannot be loaded: {error}") from error
+        raise ConfigError(f"{key}={base}{f' on {below}' if below else ''} cannot be loaded: {error}") from error
     return adapted, tokenizer, adapted.model.config.max_position_embeddings
 
 
