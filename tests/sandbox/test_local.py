@@ -30,8 +30,8 @@ from ..processes import below, until
 
 BUSY = Job("while True: pass")
 FINE = Job("print(1)")
-OF_OTHERS = ("sem.mp-", "troupe-vllm-")
-"""Shared memory of whatever else runs on this machine: multiprocessing, an engine."""
+OF_OTHERS = ("sem.mp-", "sem.loky-", "joblib_memmapping_folder_", "troupe-vllm-")
+"""Shared memory of whatever else runs on this machine: multiprocessing, sweeps of other tests, an engine."""
 
 
 @pytest.fixture
