@@ -95,15 +95,17 @@ def words(results: TableResults, part: str) -> str:
 
 
 def grid(results: TableResults) -> str:
-    """Success in each world: of rows that are called "A, B", A is the line and B the column."""
-    lines: dict[tuple[str, str], dict[str, str]] = {}
+    """Success in each world; rows that are called "A, B" have a line for each A, what a message is paid, and B's column."""
+    lines: dict[tuple[str, ...], dict[str, str]] = {}
     for entry in results.estimates():
-        line, column = entry["row"].split(", ")
+        *line, column = entry["row"].split(", ")
         if entry["n"]:
-            lines.setdefault((entry["part"], line), {})[column] = spread(entry["mean"], entry["low"], entry["high"])
-    columns = list(dict.fromkeys(row.split(", ")[1] for row in results.table.rows))
+            value = spread(entry["mean"], entry["low"], entry["high"])
+            lines.setdefault((entry["part"], *line), {})[column] = value
+    columns = list(dict.fromkeys(row.split(", ")[-1] for row in results.table.rows))
     body = [[*place, *(cells.get(column, "–") for column in columns)] for place, cells in lines.items()]
-    return markdown(["world", "a message is paid", *columns], body)
+    heads = ["world", "a message is paid"][: max(map(len, lines), default=1)]
+    return markdown([*heads, *columns], body)
 
 
 def marked(text: str, name: str, section: str) -> str:
