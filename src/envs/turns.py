@@ -133,6 +133,7 @@ class TurnTakingWorld(TeamEnv):
         return prompt if offer is None else _with_request(prompt, offer.request)
 
     async def step(self, actions: Mapping[str, str]) -> StepResult:
+        """As :meth:`.base.TeamEnv.step`; every text of an agent enters here: its thoughts go, its calls are read."""
         check_actions(self.name, self.next_agents(), actions)
         with judging() as errors:
             texts, info = self._read_calls({agent: spoken(text) for agent, text in actions.items()})

@@ -19,7 +19,7 @@ from typing import Final, Literal
 from .cgroup import find_cgroups
 from .guest.kernel import landlock_abi
 from .jobs import SandboxUnavailable
-from .policy import asking_for_threads, compiled, unavailable
+from .system_calls import asking_for_threads, compiled, unavailable
 
 Isolation = Literal["bubblewrap", "landlock", "unsafe"]
 """``bubblewrap``: namespaces around Landlock and seccomp.  ``landlock``: Landlock and seccomp.  ``unsafe``: fewer

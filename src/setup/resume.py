@@ -1,4 +1,7 @@
-"""``resume=RUN_DIR``: the configuration of a run that is continued, with what the command line may change in it."""
+"""``resume=RUN_DIR``: the configuration of a run that is continued, with what the command line may change in it.
+
+State and files are brought back by :mod:`.assembly`.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from .record import SweepRecord
 from .rows import TableRow, aggregate
 from .summary import SweepSummary
 from .tables import (
-    COSTS,
+    COST_HEADS,
     Cells,
     budgets_line,
     codes_line,
@@ -87,7 +87,7 @@ def write_tables(folder: Path) -> tuple[str, list[TableRow]]:
     files |= {"settings.csv": csv_text(settings), "verdicts.csv": csv_text(judge(summary.claims, rows))}
     tasks = sorted({str(row["after_episodes"]) for row in rows if row.get("after_episodes")})
     caption = f"{summary.question or summary.name} {MEANT.format(' or '.join(tasks) + ' ' if tasks else '')}"
-    files |= {"table.tex": latex(settings_cells(settings), caption, summary.name, COSTS)}
+    files |= {"table.tex": latex(settings_cells(settings), caption, summary.name, COST_HEADS)}
     _write_or_remove(folder, files)
     return page, rows
 

@@ -69,8 +69,9 @@ TEX = str.maketrans(
 )
 
 
-COSTS = ("turns", "completions", "tokens", "env steps", "wall s")
-"""Columns of what runs took."""
+SHOWN_COSTS = {"turns": 2, "completions": 0, "tokens": 0, "env_steps": 0, "wall_s": 1}
+"""Those of :data:`.measures.COSTS` that tables show, with their digits."""
+COST_HEADS = [name.replace("_", " ") for name in SHOWN_COSTS]
 
 
 FITTING = r"\resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%" + "\n"
@@ -98,12 +99,11 @@ def _tex(cell: str) -> str:
 
 def runs_cells(rows: Sequence[TableRow]) -> Cells:
     """One line per run."""
-    heads = [*GROUP, "seed", "status", "stale", *METRICS, *COSTS]
+    heads = [*GROUP, "seed", "status", "stale", *METRICS, *COST_HEADS]
     lines = [
         [row["setting"], row["variant"], str(row["seed"]), row["status"], row["stale"]]
         + [share(row, name) for name in METRICS]
-        + [number(row["turns"], 2), *(number(row[name]) for name in ("completions", "tokens", "env_steps"))]
-        + [number(row["wall_s"], 1), (row["code"] or "")[:8], row["run"] or "", row["note"]]
+        + [*_costs(row), (row["code"] or "")[:8], row["run"] or "", row["note"]]
         for row in rows
     ]
     return without_empty([*heads, "code", "run", "note"], lines)
@@ -115,12 +115,14 @@ def settings_cells(rows: Sequence[TableRow]) -> Cells:
     lines = [
         [row["setting"], row["variant"], _of(row["n"], row["runs"]), str(row["stale"] or "")]
         + [share(row, f"{name}_mean", name) for name in METRICS]
-        + [number(row["turns"], 2)]
-        + [number(row[name]) for name in ("completions", "tokens", "env_steps")]
-        + [number(row["wall_s"], 1)]
+        + _costs(row)
         for row in rows
     ]
-    return without_empty([*heads, *COSTS], lines)
+    return without_empty([*heads, *COST_HEADS], lines)
+
+
+def _costs(row: TableRow) -> list[str]:
+    return [number(row[name], digits) for name, digits in SHOWN_COSTS.items()]
 
 
 def _of(part: int, whole: int) -> str:

@@ -62,7 +62,7 @@ class ActorCritic(CreditRule):
     ``return_to_go``, which the critic then learns.  ``gamma`` and ``gae_lambda`` count steps, not tokens.  ``alpha`` is
     the sampler's.  A rule declares whether its critic is ``centralised``: one of the team; else each policy that learns
     has one.  With ``normalise``, A <- (A - mean A) / (std A + ``std_floor``) over a policy's messages of the
-    iteration.  One episode per task is enough.
+    iteration.  One episode per task is enough.  Its critics are built by the rooms ``setup`` and ``models``.
     """
 
     centralised: ClassVar[bool]

@@ -1,1 +1,1 @@
-"""Grid worlds: Plan-Path and Sokoban, for a tool agent and a planner."""
+"""Grid worlds: Plan-Path, Sokoban and Sudoku, for a tool agent and a planner."""

@@ -23,7 +23,7 @@ from .sudoku_board import candidates, units
 LocalReward = Literal["progress", "dense"]
 
 STEP, DISCOUNT = -0.01, 0.99
-UNREADABLE = -2.0
+MALFORMED_REWARD = -2.0
 """Of a message without moves."""
 
 

@@ -7,7 +7,7 @@ first, then filled in its order; it ends at the first digit that is already in t
 always keeps the rules, and always has its clues.
 
 The distance to the goal is the number of empty cells.  A grid with a wrong digit has none: only right digits are
-progress.
+progress.  Who is paid for it is in :mod:`.two_roles`.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from ..tool_calls import Tool, ToolFormat, fenced, text_tool
 from ..turns import TurnTakingWorld, chat
 from . import prompts
 from .board import MALFORMED, MovePlan
-from .dense import UNREADABLE, LocalReward
+from .dense import MALFORMED_REWARD, LocalReward
 
 TOOL, PLAN, SOLO = "tool", "plan", "solo"
 PYTHON = text_tool(
@@ -288,7 +288,7 @@ class TwoRoleWorld(TurnTakingWorld):
         """The dense reward of a message whose moves are not made yet; None under ``local_reward=progress``."""
         if self.local_reward == "progress":
             return None
-        return self._dense(plan, agent) if plan.moves else UNREADABLE
+        return self._dense(plan, agent) if plan.moves else MALFORMED_REWARD
 
     def _execute(self, agent: str, plan: MovePlan) -> StepResult:
         dense = self._dense_reward(agent, plan)

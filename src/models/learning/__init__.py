@@ -1,1 +1,1 @@
-"""A policy's model and how it learns from samples."""
+"""A policy's model and how it learns from samples; critics."""

@@ -65,7 +65,7 @@ class Team:
     ) -> dict[str, dict[str, float]]:
         """One update of every policy that learns after ``iteration`` iterations and has samples in ``batches`` (its
         groups, by policy); returns their metrics.  Pools update side by side, or ``in_order``, where several processes
-        must communicate in the same order.  ``by_agent``: see :meth:`..learning.learner.Learner.update`.
+        must communicate in the same order; policies of one pool one after another, as configured.  ``by_agent``: see :meth:`..learning.learner.Learner.update`.
         """
         by_pool: dict[PoolHandle, dict[str, Groups]] = {}
         for name in self.learners(iteration):

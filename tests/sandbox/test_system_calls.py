@@ -3,12 +3,12 @@ import sys
 
 import pytest
 
-from troupe.sandbox import policy
+from troupe.sandbox import system_calls
 
 UNDER_THE_FILTER = """
 import os, sys
 from troupe.sandbox.guest.kernel import Seccomp, lock_down
-from troupe.sandbox.policy import compiled
+from troupe.sandbox.system_calls import compiled
 filter = Seccomp(compiled({abi}))
 lock_down()
 filter.install()
@@ -25,14 +25,14 @@ else:
 def test_no_call_is_named_twice() -> None:
     special = ["fcntl", "ioctl", "prctl", "clone", "open", "openat", "socketpair", "sendto", "prlimit64", "clone3"]
     special += ["mmap", "close_range"]
-    names = [*policy.ALLOWED, *policy.REFUSED, *policy.FATAL, *special]
+    names = [*system_calls.ALLOWED, *system_calls.REFUSED, *system_calls.FATAL, *special]
     assert sorted(names) == sorted(set(names))
 
 
 def test_the_filter_fits_into_the_kernel_and_is_the_same_every_time() -> None:
-    code = policy.compiled(7)
-    policy.compiled.cache_clear()
-    assert policy.compiled(7) == code
+    code = system_calls.compiled(7)
+    system_calls.compiled.cache_clear()
+    assert system_calls.compiled(7) == code
     assert 0 < len(code) // 8 < 4096
 
 
