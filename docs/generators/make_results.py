@@ -95,7 +95,7 @@ def words(results: TableResults, part: str) -> str:
 
 
 def grid(results: TableResults) -> str:
-    """Success in each world; rows that are called "A, B" have a line for each A, what a message is paid, and B's column."""
+    """Success in each world; rows called "A, B" have a line for each A, what a message is paid, and B's column."""
     lines: dict[tuple[str, ...], dict[str, str]] = {}
     for entry in results.estimates():
         *line, column = entry["row"].split(", ")

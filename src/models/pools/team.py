@@ -64,8 +64,11 @@ class Team:
         self, batches: Mapping[str, Groups], iteration: int, *, in_order: bool, by_agent: bool = False
     ) -> dict[str, dict[str, float]]:
         """One update of every policy that learns after ``iteration`` iterations and has samples in ``batches`` (its
-        groups, by policy); returns their metrics.  Pools update side by side, or ``in_order``, where several processes
-        must communicate in the same order; policies of one pool one after another, as configured.  ``by_agent``: see :meth:`..learning.learner.Learner.update`.
+        groups, by policy); returns their metrics.
+
+        Pools update side by side, or ``in_order``, where several processes must communicate in the same order; the
+        policies of one pool one after another, as configured.  ``by_agent``: see
+        :meth:`..learning.learner.Learner.update`.
         """
         by_pool: dict[PoolHandle, dict[str, Groups]] = {}
         for name in self.learners(iteration):
