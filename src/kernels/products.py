@@ -43,6 +43,8 @@ MAX_TURNED_ROWS: Final = 96
 MAX_TURNED_LOGITS: Final = 32
 """Rows up to which bfloat16's product is turned; fewer of logits, which are turned back to be drawn from by row."""
 CACHED: Final = 512
+CACHED_FOR_TILES: Final = 128
+"""Products whose code oneDNN keeps; that for tiles takes a megabyte each."""
 CAPACITY: Final = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
 
@@ -56,7 +58,7 @@ def use_onednn() -> bool:
         and "Intel" not in _processor()
     )
     if faster:
-        _bound_cache()
+        bound_cache()
     return faster
 
 
@@ -80,11 +82,12 @@ def _processor() -> str:
         return platform.processor()
 
 
-def _bound_cache() -> None:
+@cache
+def bound_cache() -> None:
     """oneDNN reads its cache's capacity once, before its first product; other processes are to have their own."""
     if CAPACITY in os.environ:
         return
-    os.environ[CAPACITY] = str(CACHED)
+    os.environ[CAPACITY] = str(CACHED_FOR_TILES if has_tiles() else CACHED)
     try:
         torch.ops.mkldnn._linear_pointwise(torch.ones(4, 4), torch.ones(4, 4), None, "none", [], "")
     finally:

@@ -211,10 +211,10 @@ def test_logits_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.skipif(not has_onednn, reason="this torch has no oneDNN")
 def test_the_capacity_of_onednns_cache_is_not_left_to_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(products.CAPACITY, raising=False)
-    products._bound_cache()
+    products.bound_cache.__wrapped__()
     assert products.CAPACITY not in os.environ
     monkeypatch.setenv(products.CAPACITY, "7")
-    products._bound_cache()
+    products.bound_cache.__wrapped__()
     assert os.environ[products.CAPACITY] == "7"
 
 

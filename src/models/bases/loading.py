@@ -22,6 +22,7 @@ from transformers.utils import CONFIG_NAME
 from transformers.utils.logging import disable_progress_bar
 
 from ...experience import LARGEST_VOCABULARY
+from ...kernels.products import bound_cache
 from ...rollout.engines.lora import Adapted
 from ...rollout.engines.weights import forget_files, note_files
 from ..learning.adapters import WEIGHTS, without_peft_warnings
@@ -54,6 +55,8 @@ def load_model(base: str, dtype: torch.dtype = torch.float32) -> Qwen3ForCausalL
 
     Raises ``ValueError``, also for weights that lack a tensor, and ``OSError``.
     """
+    if dtype == torch.bfloat16:
+        bound_cache()
     if (folder := Path(base)).is_dir() and is_adapter(folder):
         full_base(base)  # no circle
         merged: Qwen3ForCausalLM = load_adapter(load_model(adapter_base(folder), dtype), base).merge_and_unload()

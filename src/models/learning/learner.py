@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import lightning as L
 import torch
@@ -19,7 +19,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from ...algorithms.objectives import ObjectiveOutput
 from ...experience import Sample, TokenBatch
-from ...kernels.memory import UpdateMemoryError
+from ...kernels.memory import UpdateMemoryError, trim_heap
 from .optimizer_steps import OptimizerSteps
 from .packing import draw_rows, micro_batch_rows, mini_batches, pack
 from .ranks import Ranks
@@ -34,6 +34,10 @@ MEASURED_AT_LEAST = 128
 
 Groups = Sequence[Sequence[Sample]]
 """A policy's samples of one iteration, by group."""
+
+LARGE: Final = 1 << 28
+"""Weights of a model whose micro-batches leave hundreds of megabytes in malloc's heap, which the next one, of another
+size, has no use for."""
 
 
 class Learner(OptimizerSteps):
@@ -65,6 +69,7 @@ class Learner(OptimizerSteps):
         self.name, self.objective, self.settings, self.scheduler = name, config.objective, config.update, scheduler
         self.seed, self.peak = seed, peak(fabric.device)
         self.operations = self._operations() if self.peak else None
+        self.large = fabric.device.type == "cpu" and sum(map(Tensor.numel, module.parameters())) > LARGE
 
     def update(self, groups: Groups, by_agent: bool = False) -> dict[str, float]:
         """Take all steps of one iteration; returns metrics.  The version grows by one.
@@ -257,6 +262,8 @@ class Learner(OptimizerSteps):
                 with self._autocast():
                     output = self.module.training_step(self.name, batch, pad_sequence(old, True) if old else None)
                 self.fabric.backward(output.loss, model=self.module)
+            if self.large:
+                trim_heap()
             if self.operations:
                 self.operations.add(batch, learning=True)
             if _counts(members):  # else an idle row

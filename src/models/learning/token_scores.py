@@ -16,12 +16,13 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
+from torch.nn.functional import pad
 from transformers import PreTrainedModel
 
 from ...algorithms.objectives import ObjectiveOutput
 from ...errors import UnsupportedAttentionError
-from ...experience import TokenBatch
-from ...kernels.products import fast_linear
+from ...experience import Segment, TokenBatch
+from ...kernels.products import fast_linear, few_sizes
 from . import fused_layers
 from .tree_attention import Tree
 
@@ -195,12 +196,15 @@ def _by_token(batch: TokenBatch, temperature: float | Tensor) -> list[Tensor]:
 
 def _forward(model: PreTrainedModel, batch: TokenBatch, temperature: float | Tensor) -> tuple[Head, Tensor]:
     """The head, and its input for each completion token (tokens, hidden), in the order of ``batch.mask``."""
-    config, tree, sources = model.config, Tree.of(batch), batch.filled(batch.sources)
+    config, sources = model.config, batch.filled(batch.sources)
     common = 1.0 if isinstance(temperature, Tensor) else temperature
     if fused_layers.applies(model):
         hidden, rank = fused_layers.hidden_states(model, batch)
         module, sources = model.get_output_embeddings(), rank[sources]
         return Head(module, config.vocab_size, None, common), hidden.index_select(0, sources)
+    if model.dtype == torch.bfloat16 and batch.input_ids.device.type == "cpu":
+        batch = _in_few_sizes(batch)
+    tree = Tree.of(batch)
     inputs = {"input_ids": batch.input_ids[None], "position_ids": batch.positions[None], "use_cache": False}
     # A checkpointed layer is computed once more, outside of the context, and must keep the same tensors then.
     checkpointed = any(getattr(module, "gradient_checkpointing", False) for module in model.modules())
@@ -216,3 +220,16 @@ def _forward(model: PreTrainedModel, batch: TokenBatch, temperature: float | Ten
             "interface of transformers with all keyword arguments; Troupe cannot train the others"
         )
     return Head(module, config.vocab_size, softcap, common), hidden.index_select(0, sources)
+
+
+def _in_few_sizes(batch: TokenBatch) -> TokenBatch:
+    """``batch`` with a segment of padding, which no token sees: as many tokens as other batches have.
+
+    For each number of rows oneDNN keeps code for AMX, megabytes in all, and malloc finds no use for the blocks of
+    another number: with a number of its own for each micro-batch an update would take several times the memory.
+    """
+    count = len(batch.input_ids)
+    end = few_sizes(count)
+    padded = [pad(column, (0, end - count)) for column in (batch.input_ids, batch.positions)]
+    segments = [*batch.segments, Segment(count, end, end, scored=False)] if end > count else batch.segments
+    return replace(batch, input_ids=padded[0], positions=padded[1], segments=segments)

@@ -183,6 +183,21 @@ def test_the_gradient_is_multiplied_by_the_losss_own() -> None:
         loss.backward()
 
 
+@pytest.mark.parametrize("kind", ["tied", "lora", "gemma2"])
+def test_padding_to_few_sizes_changes_no_score_and_no_gradient(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(token_scores, "few_sizes", lambda count: count + 5)
+    model, batch = build(kind, torch.float64), pack(rows_of(samples()))
+    model.set_attn_implementation(ATTENTION)
+    padded = token_scores._in_few_sizes(batch)
+    assert len(padded.input_ids) == len(padded.positions) == len(batch.input_ids) + 5
+    found = []
+    for each in (batch, padded):
+        result = evaluate(model, each, TEMPERATURE, objective(each, ClippedObjective(entropy=0.5)), entropy=True)
+        found.append((result.loss.detach(), gradients(model, result.loss)))
+    for exact, of_padded in zip(*found, strict=True):
+        assert torch.allclose(exact, of_padded, rtol=1e-9, atol=1e-12)
+
+
 def test_bfloat16_is_near_float32() -> None:
     batch = pack(rows_of(samples()))
     tables = []
