@@ -5,6 +5,7 @@ Every name is imported when it is first asked for: ``import troupe`` alone impor
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +14,10 @@ if TYPE_CHECKING:
     from .sweep.overview import Sweep
 
     __version__: str
+
+# torch's allocator on a CPU reads it once: tensors of megabytes lie in huge pages.  In a virtual machine looking up small
+# ones takes most of the time that reading weights does.
+os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 MODULES = {"Experiment": ".api.experiment", "Run": ".api.run", "Sweep": ".sweep.overview"}
 __all__ = ["Experiment", "Run", "Sweep", "__version__"]
