@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     __version__: str
 
-# torch's allocator on a CPU reads it once: tensors of megabytes lie in huge pages.  In a virtual machine looking up small
-# ones takes most of the time that reading weights does.
+# torch's allocator on a CPU reads it once: tensors of megabytes lie in huge pages.  Looking up small ones takes most of
+# the time in which a virtual machine reads weights.
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 MODULES = {"Experiment": ".api.experiment", "Run": ".api.run", "Sweep": ".sweep.overview"}
