@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 # torch's allocator on a CPU reads it once: tensors of megabytes lie in huge pages.  Looking up small ones takes most of
 # the time in which a virtual machine reads weights.
-os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
+if os.path.isdir("/sys/kernel/mm/transparent_hugepage"):
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")
 
 MODULES = {"Experiment": ".api.experiment", "Run": ".api.run", "Sweep": ".sweep.overview"}
 __all__ = ["Experiment", "Run", "Sweep", "__version__"]

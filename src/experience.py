@@ -394,7 +394,7 @@ class Segment(NamedTuple):
 
 @dataclass  # not frozen: Fabric converts the fields under some precisions
 class TokenBatch:
-    """Candidates of one policy, packed one after another, without padding; what they share is there once.
+    """Candidates of one policy, packed one after another; what they share is there once.
 
     See :mod:`.models.learning.packing` for the layout.
     """

@@ -70,15 +70,15 @@ def own_tables(results: Path) -> dict[str, TableResults]:
 
 def full(results: TableResults) -> str:
     """What the page of a table of :data:`TABLES` says of its runs."""
-    verdicts, table = results.verdicts(), results.table
+    verdicts, table, crossed = results.verdicts(), results.table, matrices(results)
     heads, lines = publication_cells(table)  # the last column is the publication's, which there is not
     parts = [
         grid(results),
         "## Claims\n",
         markdown(*verdicts_cells(verdicts)),
         f"{WORDS}{TESTED}{needed(verdicts)}",
-        "## By seed\n",
-        *(f"{title}: {note}\n{markdown(*cells)}" for title, note, cells in matrices(results)),
+        *(["## By seed\n"] if crossed else []),
+        *(f"{title}: {note}\n{markdown(*cells)}" for title, note, cells in crossed),
         "## Settings\n",
         markdown(heads[:2], [line[:2] for line in lines]),
         markdown(["world", "overrides"], [[name, words(results, name)] for name in table.parts]),

@@ -48,14 +48,16 @@ CACHED_FOR_TILES: Final = 128
 CAPACITY: Final = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
 
+def has_onednn() -> bool:
+    """Whether torch was built with its products."""
+    return torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+
 @cache
 def use_onednn() -> bool:
     """Whether oneDNN is the faster library on this machine: with AVX-512 on a processor that is not Intel's."""
     faster = (
-        torch.backends.mkldnn.is_available()
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-        and torch.backends.cpu.get_cpu_capability().startswith("AVX512")
-        and "Intel" not in _processor()
+        has_onednn() and torch.backends.cpu.get_cpu_capability().startswith("AVX512") and "Intel" not in _processor()
     )
     if faster:
         bound_cache()
@@ -85,11 +87,12 @@ def _processor() -> str:
 @cache
 def bound_cache() -> None:
     """oneDNN reads its cache's capacity once, before its first product; other processes are to have their own."""
-    if CAPACITY in os.environ:
+    if CAPACITY in os.environ or not has_onednn():
         return
+    ones = torch.ones(4, 4, dtype=torch.float32, device="cpu")
     os.environ[CAPACITY] = str(CACHED_FOR_TILES if has_tiles() else CACHED)
     try:
-        torch.ops.mkldnn._linear_pointwise(torch.ones(4, 4), torch.ones(4, 4), None, "none", [], "")
+        torch.ops.mkldnn._linear_pointwise(ones, ones, None, "none", [], "")
     finally:
         del os.environ[CAPACITY]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from troupe.kernels.products import addmm, few_sizes, linear, matmul, weight_gra
 turn = products._turned
 SHAPES = [(1, 8, 8), (5, 512, 1024), (37, 256, 768), (1020, 256, 128), (64, 7, 3), (0, 16, 16)]
 
-has_onednn = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+has_onednn = products.has_onednn()
 
 
 @pytest.fixture(params=[False, True], ids=["mkl", "onednn"])
@@ -216,6 +217,24 @@ def test_the_capacity_of_onednns_cache_is_not_left_to_other_processes(monkeypatc
     monkeypatch.setenv(products.CAPACITY, "7")
     products.bound_cache.__wrapped__()
     assert os.environ[products.CAPACITY] == "7"
+
+
+@pytest.mark.skipif(not has_onednn, reason="this torch has no oneDNN")
+@pytest.mark.parametrize("tiles", [True, False])
+def test_the_capacity_of_onednns_cache_by_what_its_code_takes(monkeypatch: pytest.MonkeyPatch, tiles: bool) -> None:
+    seen = []
+    monkeypatch.delenv(products.CAPACITY, raising=False)
+    monkeypatch.setattr(products, "has_tiles", lambda: tiles)
+    first = SimpleNamespace(_linear_pointwise=lambda *_: seen.append(os.environ[products.CAPACITY]))
+    monkeypatch.setattr(torch.ops, "mkldnn", first)
+    products.bound_cache.__wrapped__()
+    assert seen == [str(products.CACHED_FOR_TILES if tiles else products.CACHED)]
+
+
+def test_a_torch_without_onednn_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+    monkeypatch.setattr(torch.ops, "mkldnn", None)
+    products.bound_cache.__wrapped__()
 
 
 @settings(max_examples=200)

@@ -35,7 +35,7 @@ MEASURED_AT_LEAST = 128
 Groups = Sequence[Sequence[Sample]]
 """A policy's samples of one iteration, by group."""
 
-LARGE: Final = 1 << 28
+LARGE: Final = 300_000_000
 """Weights of a model whose micro-batches leave hundreds of megabytes in malloc's heap, which the next one, of another
 size, has no use for."""
 
@@ -125,6 +125,8 @@ class Learner(OptimizerSteps):
         """This process's part of ``samples`` on its device, each batch with its samples in their order."""
         for rows in micro_batch_rows(samples, self.max_tokens, self.ranks.rank, self.ranks.world):
             yield pack(rows).to(self.fabric.device), [sample for row in rows for sample in row]
+            if self.large:
+                trim_heap()
 
     def _old_logprobs(self, steps: Sequence[Sequence[Sample]]) -> dict[Sample, Tensor]:
         """Of this process's samples, the learner's log-probabilities (its tokens,) at the update's start.
@@ -262,8 +264,6 @@ class Learner(OptimizerSteps):
                 with self._autocast():
                     output = self.module.training_step(self.name, batch, pad_sequence(old, True) if old else None)
                 self.fabric.backward(output.loss, model=self.module)
-            if self.large:
-                trim_heap()
             if self.operations:
                 self.operations.add(batch, learning=True)
             if _counts(members):  # else an idle row

@@ -12,6 +12,7 @@ from jinja2.exceptions import SecurityError
 from peft import LoraConfig
 from transformers import BloomConfig, PreTrainedTokenizerFast
 
+from troupe.models.bases import loading
 from troupe.models.bases.loading import (
     checkpoint_weights,
     load_adapted,
@@ -49,6 +50,17 @@ def test_a_model_and_a_tokenizer_of_a_folder(tiny: Tiny, tokenizer: PreTrainedTo
     assert loaded.dtype == torch.float64
     assert torch.equal(loaded.get_input_embeddings().weight.float(), tiny().get_input_embeddings().weight)
     assert load_tokenizer(str(tmp_path)).get_vocab() == tokenizer.get_vocab()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_code_for_bfloat16_is_bounded_before_its_first_product(
+    tiny: Tiny, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    bounded: list[bool] = []
+    monkeypatch.setattr(loading, "bound_cache", lambda: bounded.append(True))
+    tiny().save_pretrained(tmp_path)
+    load_model(str(tmp_path), dtype)
+    assert bounded == [True] * (dtype == torch.bfloat16)
 
 
 def test_a_folder_without_a_tokenizer_is_named(tiny: Tiny, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from troupe.algorithms.credit.at_grpo import AtGrpo
 from troupe.algorithms.credit.grpo import Grpo
 from troupe.algorithms.objectives import ClippedObjective, ObjectiveOutput, PolicyGradient
 from troupe.experience import Candidate, Completion, Episode, JointAction, Node, Outcome, Sample, Task
+from troupe.models.learning import learner
 from troupe.models.learning.optimizer_steps import NonFiniteError
 from troupe.models.learning.packing import mini_batches
 from troupe.routing import Router
@@ -225,6 +226,17 @@ async def test_every_pass_over_the_samples_has_one_precision(
     stats = await learn(full_policy(tiny(), epochs=2, mini_batches=2, optimizer=still, precision=precision), groups())
     assert stats["optimizer_steps"] == 4
     assert stats["step_kl_nats"] == stats["clipped_share"] == 0  # the learner has not moved, so every ratio is 1
+
+
+@pytest.mark.parametrize("large", [True, False])
+async def test_a_large_model_gives_back_memory_after_each_micro_batch(
+    tiny: Tiny, groups: Callable[..., Groups], monkeypatch: pytest.MonkeyPatch, large: bool
+) -> None:
+    trims: list[bool] = []
+    monkeypatch.setattr(learner, "trim_heap", lambda: trims.append(True))
+    monkeypatch.setattr(learner, "LARGE", 0 if large else learner.LARGE)
+    await learn(full_policy(tiny(), max_tokens=16), groups())
+    assert len(trims) > 1 if large else not trims
 
 
 async def test_recomputed_activations_give_the_same_update(tiny: Tiny, groups: Callable[..., Groups]) -> None:

@@ -32,7 +32,7 @@ from troupe.models.learning.adapters import without_peft_warnings
 from troupe.models.learning.packing import pack, rows_of
 from troupe.models.learning.policy import compute_loss
 from troupe.models.learning.token_scores import evaluate
-from troupe.models.learning.tree_attention import ATTENTION
+from troupe.models.learning.tree_attention import ATTENTION, Tree
 
 VOCABULARY, TEMPERATURE = 24, 0.7
 TOLERANCES = [(torch.float64, 1e-9), (torch.float32, 1e-5)]
@@ -181,6 +181,17 @@ def test_the_gradient_is_multiplied_by_the_losss_own() -> None:
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match="differentiated once"):
         loss.backward()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_bfloat16_on_a_cpu_is_padded(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    monkeypatch.setattr(token_scores, "few_sizes", lambda count: count + 5)
+    seen, of = [], Tree.of
+    monkeypatch.setattr(Tree, "of", lambda batch: seen.append(len(batch.positions)) or of(batch))
+    model, batch = build("lora", dtype), pack(rows_of(samples()))
+    model.set_attn_implementation(ATTENTION)
+    token_scores.token_scores(model, batch, 1.0, entropy=False)
+    assert seen == [len(batch.positions) + (5 if dtype == torch.bfloat16 else 0)]
 
 
 @pytest.mark.parametrize("kind", ["tied", "lora", "gemma2"])
