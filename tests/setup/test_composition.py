@@ -358,4 +358,6 @@ def test_a_machine_without_bfloat16_has_float32(
     has_it: bool, precision: str, composed: Composed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(products, "multiplies_bfloat16", lambda: has_it)
-    assert composed("experiment=code_collab_lora", "scale=coder").strategy.precision == precision
+    cfg = composed("experiment=code_collab_lora", "scale=coder")
+    assert cfg.strategy.precision == precision
+    assert cfg.engine.dtype == ("bfloat16" if precision == "bf16-true" else None)  # of evaluations of the run, too
