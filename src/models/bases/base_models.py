@@ -51,6 +51,7 @@ HUB = {
 MADE = {
     "smollm2_q4": "HuggingFaceTB/SmolLM2-135M-Instruct",
     "coder_q4": "Qwen/Qwen2.5-Coder-0.5B-Instruct",
+    "coder15_q4": "Qwen/Qwen2.5-Coder-1.5B-Instruct",
 }
 """Models that are made on this machine (`make NAME`), folders of :func:`made_folder`, and the hub's model that each is
 in fewer bits."""

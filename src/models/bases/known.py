@@ -64,7 +64,7 @@ _CODER = _coder(896, 4864, 24, 14)
 PUBLISHED = {
     **dict.fromkeys(("smollm2", "smollm2_q4", "HuggingFaceTB/SmolLM2-135M-Instruct"), _SMOLLM2),
     **dict.fromkeys(("coder_q4", "Qwen/Qwen2.5-Coder-0.5B-Instruct"), _CODER),
-    "Qwen/Qwen2.5-Coder-1.5B-Instruct": _coder(1536, 8960, 28, 12),
+    **dict.fromkeys(("coder15_q4", "Qwen/Qwen2.5-Coder-1.5B-Instruct"), _coder(1536, 8960, 28, 12)),
     "Qwen/Qwen2.5-Coder-3B": _coder(2048, 11_008, 36, 16),
     "Qwen/Qwen3-1.7B": _qwen3(2048, 6144, 28, 16, tied=True),
     "Qwen/Qwen3-8B": _qwen3(4096, 12_288, 36, 32, tied=False),
