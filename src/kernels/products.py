@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
@@ -33,6 +34,8 @@ MIN_ROWS: Final = 4
 MIN_SIDE: Final = 32
 MIN_SIZE: Final = 1 << 20
 """Rows of a product, rows and columns of its matrix, and multiplications, below which oneDNN saves nothing."""
+MIN_MATRIX: Final = 1 << 18
+"""Numbers of a matrix below which oneDNN saves nothing on Zen 4."""
 MIN_ROWS_OF_COPY: Final = 128
 """Rows for which it pays to copy a matrix that has gaps in memory: oneDNN has no fast code for these."""
 MAX_WIDTH_OF_COPY: Final = 1 << 14
@@ -62,6 +65,12 @@ def use_onednn() -> bool:
     if faster:
         bound_cache()
     return faster
+
+
+@cache
+def halves_avx512() -> bool:
+    """Whether the processor is AMD's of family 25, hence Zen 4, if it has AVX-512."""
+    return re.search(r"^cpu family\s*: 25$", _processor(), re.MULTILINE) is not None
 
 
 def multiplies_bfloat16() -> bool:
@@ -187,6 +196,7 @@ def _suits(x: Tensor, matrix: Tensor) -> bool:
         rows >= MIN_ROWS
         and min(matrix.shape) >= MIN_SIDE
         and rows * matrix.numel() >= MIN_SIZE
+        and (matrix.numel() >= MIN_MATRIX or not halves_avx512())
         and (rows >= MIN_ROWS_OF_COPY or is_dense(matrix))
         and (x.shape[-1] <= MAX_WIDTH_OF_COPY or rows == few_sizes(rows))
         and use_onednn()

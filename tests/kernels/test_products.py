@@ -28,6 +28,7 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     if request.param and not has_onednn:
         pytest.skip("this torch has no oneDNN")
     monkeypatch.setattr(products, "use_onednn", lambda: request.param)
+    monkeypatch.setattr(products, "halves_avx512", lambda: False)
 
 
 def drawn(*shape: int) -> Tensor:
@@ -130,6 +131,7 @@ def test_onednn_gets_no_matrix_with_gaps(rows: int, monkeypatch: pytest.MonkeyPa
     """For these it has code that takes a thousand times as long."""
     noted = Noted()
     monkeypatch.setattr(products, "use_onednn", lambda: True)
+    monkeypatch.setattr(products, "halves_avx512", lambda: False)
     monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", noted)
     x = drawn(rows, 256)
     whole = drawn(512, 256), drawn(256, 512).t()  # by row, by column
@@ -248,3 +250,13 @@ def test_few_sizes_is_above_by_a_sixteenth_at_most(count: int) -> None:
 def test_there_are_sixteen_sizes_between_a_power_of_two_and_the_next() -> None:
     for power in (64, 1024, 1 << 14):
         assert len({few_sizes(count) for count in range(power, 2 * power)} - {power}) == 16
+
+
+@pytest.mark.parametrize(("family", "small"), [("25", False), ("26", True), ("6", True)])
+def test_zen_4_leaves_small_matrices_to_torch(family: str, small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"vendor_id\t: some\ncpu family\t: {family}\nmodel\t\t: 25\n"
+    monkeypatch.setattr(products, "use_onednn", lambda: True)
+    monkeypatch.setattr(products, "_processor", lambda: text)
+    monkeypatch.setattr(products, "halves_avx512", products.halves_avx512.__wrapped__)
+    assert products._suits(drawn(64, 256), drawn(256, 512)) is small
+    assert products._suits(drawn(64, 576), drawn(576, 1536))
