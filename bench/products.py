@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--bfloat16", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    used = products.has_tiles() if options.bfloat16 else products.use_onednn()
+    used = products.has_avx512_bf16() if options.bfloat16 else products.use_onednn()
     print(f"torch {torch.__version__}, 1 thread; the second way is {'' if used else 'not '}used here")
     print("matrix | rows | torch, us | second way, us | its first call, us | torch over it | its GFLOP/s")
     for matrix, (outputs, inputs) in MATRICES.items():

@@ -1,16 +1,18 @@
 """Matrix products on a CPU, by the faster of the ways that torch has.
 
 **Float32.**  Torch gives products to MKL, which uses AVX-512 on Intel's processors alone.  oneDNN uses it on others
-too: on an AMD EPYC with AVX-512 it takes less than half of MKL's time (``bench/products.py``).  The numbers are the
-same up to the order of the sums.
+too: on an AMD EPYC with AVX-512 it takes less than half of MKL's time (``bench/products.py``).  On Zen 4, whose AVX-512
+takes two passes, it takes a tenth to a third less, and more for small matrices, since each call costs more.  The
+numbers are the same up to the order of the sums.
 
 oneDNN compiles code for every shape.  That takes as long as a small product and half a megabyte.  So numbers of rows
 are rounded up to few (:func:`few_sizes`; rows that are all 0 are added, and left out of the result), and the code of
 :data:`CACHED` shapes is kept.
 
-**Bfloat16.**  Processors with tiles (AMX) want the second matrix of a product in an order of its own, into which oneDNN
-brings it at every call.  With few rows that takes longer than the product, so that they become the second matrix:
-``W x^T`` in place of ``x W^T`` (``bench/products.py --bfloat16``).
+**Bfloat16.**  Processors want the second matrix of a product in an order of their own, into which oneDNN brings it at
+every call.  With few rows that takes longer than the product where there are tiles (AMX), and a sixth of the time with
+AVX-512 and 16 rows or more: then they become the second matrix, ``W x^T`` in place of ``x W^T``
+(``bench/products.py --bfloat16``).
 """
 
 from __future__ import annotations
@@ -42,9 +44,11 @@ MAX_WIDTH_OF_COPY: Final = 1 << 14
 """Columns above which a tensor is not copied, to add rows or to turn it: these are logits, the largest of an update."""
 MIN_TURNED: Final = 1 << 19
 """Numbers of a matrix from which bfloat16's product is turned: smaller ones stay in the caches."""
+MIN_TURNED_ROWS: Final = 16
+"""Rows from which it is turned without tiles."""
 MAX_TURNED_ROWS: Final = 96
 MAX_TURNED_LOGITS: Final = 32
-"""Rows up to which bfloat16's product is turned; fewer of logits, which are turned back to be drawn from by row."""
+"""Rows up to which it is turned; fewer of logits, which are turned back to be drawn from by row."""
 CACHED: Final = 512
 CACHED_FOR_TILES: Final = 128
 """Products whose code oneDNN keeps; that for tiles takes a megabyte each."""
@@ -76,13 +80,19 @@ def halves_avx512() -> bool:
 def multiplies_bfloat16() -> bool:
     """Whether the CPU does; true of any that is not x86, where torch does not say."""
     is_x86 = torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    return not is_x86 or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return not is_x86 or has_avx512_bf16() or has_tiles()
 
 
 @cache
 def has_tiles() -> bool:
     """Whether the processor multiplies tiles of bfloat16 (AMX)."""
     return torch.cpu._is_amx_tile_supported()
+
+
+@cache
+def has_avx512_bf16() -> bool:
+    """Whether the processor multiplies vectors of bfloat16."""
+    return torch.cpu._is_avx512_bf16_supported()
 
 
 def _processor() -> str:
@@ -209,8 +219,9 @@ def _turns(x: Tensor, weight: Tensor) -> bool:
         return False
     if x.ndim < 2 or weight.ndim != 2 or weight.numel() < MIN_TURNED:
         return False
+    rows = x.numel() // max(x.shape[-1], 1)
     most = MAX_TURNED_ROWS if len(weight) <= MAX_WIDTH_OF_COPY else MAX_TURNED_LOGITS
-    return x.numel() <= most * x.shape[-1] and weight.is_contiguous() and has_tiles()
+    return rows <= most and weight.is_contiguous() and (has_tiles() or (rows >= MIN_TURNED_ROWS and has_avx512_bf16()))
 
 
 def _turned(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

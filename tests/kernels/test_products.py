@@ -79,6 +79,16 @@ def test_a_turned_product_of_bfloat16_is_as_near_as_torchs(shape, bias, monkeypa
             linear(*ours[:2], ours[2].float())
 
 
+@pytest.mark.parametrize("tiles", [False, True])
+@pytest.mark.parametrize("vectors", [False, True])
+def test_what_is_turned_by_what_the_processor_has(tiles: bool, vectors: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "has_tiles", lambda: tiles)
+    monkeypatch.setattr(products, "has_avx512_bf16", lambda: vectors)
+    weight = torch.empty(1024, 512, dtype=torch.bfloat16)
+    turned = {rows for rows in (1, 15, 16, 96, 97) if products._turns(weight.new_empty(rows, 512), weight)}
+    assert turned == ({1, 15, 16, 96} if tiles else {16, 96} if vectors else set())
+
+
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_products_without_gradients_equal_torchs_in_float64(shape: tuple[int, int, int]) -> None:
