@@ -33,6 +33,8 @@ import update
 
 RESULTS = Path(__file__).with_name("results.json")
 
+VERDICTS = ("**missed**", "met by the median, not by all", "met")
+"""On a bar; the worst first."""
 Measure = Callable[[argparse.Namespace], Sequence[float]]
 
 
@@ -65,8 +67,8 @@ class Comparison:
         if not self.bar:
             return ""
         if not self.meets(result["median"]):
-            return "**missed**"
-        return "met" if self.meets(result["min"]) and self.meets(result["max"]) else "met by the median, not by all"
+            return VERDICTS[0]
+        return VERDICTS[2] if self.meets(result["min"]) and self.meets(result["max"]) else VERDICTS[1]
 
 
 def rollout(setting: str, what: str) -> Comparison:
@@ -175,26 +177,26 @@ def commit() -> str:
 HEAD = """# Comparisons with peers
 
 `make bench` measures all of them, or some (`make bench args="--only update_vs_trl --clock cpu --pairs 3"`), and writes
-this page and `results.json`. Without arguments it takes five pairs and wall time. Each row says how its figure was
-measured: n pairs, the clock (CPU time on a machine that other programs shared; none for memory), the day, the commit
-and the processor, where it is known (the speed of matrix products differs between them); commits up to `fc1d77e` are
-those that added the figure. Figures of different commits are not figures of one version. A bar is what the median was
-to reach.
+this page and `results.json`. Without arguments it takes five pairs and wall time. There is a column for each processor,
+whose speed of matrix products is its own. A cell is the median (the least to the most); n pairs, the clock (CPU time on
+a machine that other programs shared; none for memory), the day and the commit, which up to `fc1d77e` is the one that
+added the figure. Figures of different commits are not figures of one version. A bar is what the median was to reach,
+and met where it is on every processor.
 
-| | bar | n | min | median | max | | clock | date | commit | processor |
-| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |
 """
+UNNAMED = "not recorded"
 
 
 def processor() -> str:
-    """The name that the system has for the processor."""
+    """The name that the system has for the processor, with family and model, which differ where names do not."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         lines = []
-    return next(
-        (line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.processor()
-    )
+    of = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)}
+    if "model name" not in of:
+        return platform.processor()
+    return f"{of['model name']}, family {of.get('cpu family')}, model {of.get('model')}"
 
 
 def elsewhere(before: Mapping[str, Any] | None, here: str) -> dict[str, Any]:
@@ -206,26 +208,34 @@ def elsewhere(before: Mapping[str, Any] | None, here: str) -> dict[str, Any]:
     return {"elsewhere": others} if others else {}
 
 
+def cell(result: Mapping[str, Any] | None) -> str:
+    if result is None:
+        return ""
+    median, least, most = (f"{result[key]:.2f}" for key in ("median", "min", "max"))
+    how = ", ".join(filter(None, (str(result["n"]), result["clock"], result["date"], result["commit"])))
+    return f"**{median}** ({least} to {most}); {how}"
+
+
 def page(results: Mapping[str, Mapping[str, Any]]) -> str:
     """The results as Markdown."""
-    rows, verdicts = [], {}
-    for name, result in results.items():
-        bar, verdicts[name] = COMPARISONS[name].bar, COMPARISONS[name].verdict(result)
-        numbers = " | ".join(f"{result[key]:.2f}" for key in ("min", "median", "max"))
-        how = f"{result['clock'] or ''} | {result['date']} | {result['commit']} | {result.get('processor', '')}"
-        rows.append(f"| `{name}`: {result['what']} | {bar} | {result['n']} | {numbers} | {verdicts[name]} | {how} |")
-    missed = [
-        f"`{name}` ({results[name]['median']:.2f}, {COMPARISONS[name].bar})"
-        for name, verdict in verdicts.items()
-        if verdict == "**missed**"
-    ]
-    others = [
-        f"`{name}` {other['median']:.2f} ({other['min']:.2f} to {other['max']:.2f}; "
-        + ", ".join(filter(None, (COMPARISONS[name].verdict(other), other["processor"], other["commit"])))
-        + ")"
+    by_processor = {
+        name: {one.get("processor") or UNNAMED: one for one in (result, *result.get("elsewhere", ()))}
         for name, result in results.items()
-        for other in result.get("elsewhere", ())
-    ]
+    }
+    processors = sorted(
+        {each for every in by_processor.values() for each in every}, key=lambda each: (each == UNNAMED, each)
+    )
+    rows, missed = [], []
+    for name, every in by_processor.items():
+        comparison = COMPARISONS[name]
+        verdicts = [comparison.verdict(one) for one in every.values()]
+        verdict = next((each for each in VERDICTS if each in verdicts), "")
+        cells = [cell(every.get(each)) for each in processors]
+        rows.append(f"| `{name}`: {results[name]['what']} | {comparison.bar} | {verdict} | {' | '.join(cells)} |")
+        low = [
+            f"{one['median']:.2f} on {each}" for each, one in every.items() if comparison.verdict(one) == VERDICTS[0]
+        ]
+        missed += [f"`{name}` ({'; '.join(low)}; {comparison.bar})"] if low else []
     absent = [
         f"`{name}`" + (f" ({comparison.bar})" if comparison.bar else "")
         for name, comparison in COMPARISONS.items()
@@ -234,11 +244,11 @@ def page(results: Mapping[str, Mapping[str, Any]]) -> str:
     machines = sorted({result["machine"] for result in results.values()})
     return HEAD + "\n".join(
         [
+            f"| | bar | | {' | '.join(processors)} |",
+            "| --- " * (len(processors) + 3) + "|",
             *rows,
             "",
             f"**Missed bars**: {', '.join(missed) or 'none'}.",
-            "",
-            f"**Measured on other processors before**: {', '.join(others) or 'nothing'}.",
             "",
             f"**Not measured**: {', '.join(absent) or 'nothing'}.",
             "",

@@ -53,7 +53,7 @@ def test_the_page_names_missed_bars(compare: ModuleType) -> None:
         "growth_update_k": measured(0.5, 0.6, 0.7),
     }
     text = compare.page(results)
-    verdicts = {line.split("`")[1]: line.split(" | ")[6] for line in text.splitlines() if line.startswith("| `")}
+    verdicts = {line.split("`")[1]: line.split(" | ")[2] for line in text.splitlines() if line.startswith("| `")}
     assert verdicts == {
         "update_vs_trl": "**missed**",
         "rollout_short_vs_hf": "met by the median, not by all",
@@ -62,10 +62,12 @@ def test_the_page_names_missed_bars(compare: ModuleType) -> None:
         "growth_update_k": "",
     }
     [missed] = re.findall(r"\*\*Missed bars\*\*: (.*)\.\n", text)
-    assert missed == "`update_vs_trl` (4.50, at least 5), `two_pools_vs_shared` (1.10, at most 1)"
+    assert missed == (
+        "`update_vs_trl` (4.50 on not recorded; at least 5), `two_pools_vs_shared` (1.10 on not recorded; at most 1)"
+    )
     [absent] = re.findall(r"\*\*Not measured\*\*: (.*)\.\n", text)
     assert "`update_smollm2_vs_trl` (at least 2.3), " in absent and "`share_probe`" in absent
-    assert "cpu | 2026-11-23 | abc1234 |" in text
+    assert "| **4.50** (4.40 to 5.50); 3, cpu, 2026-11-23, abc1234 |" in text
 
 
 def test_each_says_what_it_is_by_itself(compare: ModuleType) -> None:
@@ -160,4 +162,7 @@ def test_figures_of_other_processors_stay(compare: ModuleType) -> None:
     assert compare.elsewhere(slow, "slow") == compare.elsewhere(None, "slow") == {}
     assert compare.elsewhere(measured(1, 2, 3), "slow") == {}  # of the time before the key
     text = compare.page({"update_vs_trl": measured(6, 7, 8) | {"processor": "fast"} | kept})
-    assert "`update_vs_trl` 4.50 (4.40 to 4.60; **missed**, slow, abc1234)." in text
+    assert (
+        "| at least 5 | **missed** | **7.00** (6.00 to 8.00); 3, cpu, 2026-11-23, abc1234 | **4.50** (4.40 to" in text
+    )
+    assert "**Missed bars**: `update_vs_trl` (4.50 on slow; at least 5)." in text
