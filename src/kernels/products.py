@@ -1,18 +1,18 @@
 """Matrix products on a CPU, by the faster of the ways that torch has.
 
 **Float32.**  Torch gives products to MKL, which uses AVX-512 on Intel's processors alone.  oneDNN uses it on others
-too: on an AMD EPYC with AVX-512 it takes less than half of MKL's time (``bench/products.py``).  On Zen 4, whose AVX-512
-takes two passes, it takes a tenth to a third less, and more for small matrices, since each call costs more.  The
-numbers are the same up to the order of the sums.
+too: on an AMD EPYC with AVX-512 it takes less than half of MKL's time (``bench/products.py``).  The numbers are the
+same up to the order of the sums.
 
 oneDNN compiles code for every shape.  That takes as long as a small product and half a megabyte.  So numbers of rows
 are rounded up to few (:func:`few_sizes`; rows that are all 0 are added, and left out of the result), and the code of
 :data:`CACHED` shapes is kept.
 
-**Bfloat16.**  Processors want the second matrix of a product in an order of their own, into which oneDNN brings it at
-every call.  With few rows that takes longer than the product where there are tiles (AMX), and a sixth of the time with
-AVX-512 and 16 rows or more: then they become the second matrix, ``W x^T`` in place of ``x W^T``
-(``bench/products.py --bfloat16``).
+**Bfloat16.**  Processors with tiles (AMX) want the second matrix of a product in an order of its own, into which oneDNN
+brings it at every call.  With few rows that takes longer than the product, so that they become the second matrix:
+``W x^T`` in place of ``x W^T``.  With AVX-512 and no tiles that gains little; there a matrix that is multiplied many
+times gets a copy in that order (:func:`packed`), which halves the time of a product of 8 rows (``bench/products.py
+--bfloat16``).
 """
 
 from __future__ import annotations
@@ -44,11 +44,9 @@ MAX_WIDTH_OF_COPY: Final = 1 << 14
 """Columns above which a tensor is not copied, to add rows or to turn it: these are logits, the largest of an update."""
 MIN_TURNED: Final = 1 << 19
 """Numbers of a matrix from which bfloat16's product is turned: smaller ones stay in the caches."""
-MIN_TURNED_ROWS: Final = 16
-"""Rows from which it is turned without tiles."""
 MAX_TURNED_ROWS: Final = 96
 MAX_TURNED_LOGITS: Final = 32
-"""Rows up to which it is turned; fewer of logits, which are turned back to be drawn from by row."""
+"""Rows up to which bfloat16's product is turned; fewer of logits, which are turned back to be drawn from by row."""
 CACHED: Final = 512
 CACHED_FOR_TILES: Final = 128
 """Products whose code oneDNN keeps; that for tiles takes a megabyte each."""
@@ -80,7 +78,7 @@ def halves_avx512() -> bool:
 def multiplies_bfloat16() -> bool:
     """Whether the CPU does; true of any that is not x86, where torch does not say."""
     is_x86 = torch.backends.cpu.get_cpu_capability().startswith("AVX")
-    return not is_x86 or has_avx512_bf16() or has_tiles()
+    return not is_x86 or torch.cpu._is_avx512_bf16_supported() or has_tiles()
 
 
 @cache
@@ -90,9 +88,9 @@ def has_tiles() -> bool:
 
 
 @cache
-def has_avx512_bf16() -> bool:
-    """Whether the processor multiplies vectors of bfloat16."""
-    return torch.cpu._is_avx512_bf16_supported()
+def packs() -> bool:
+    """Whether this machine gains by :func:`packed`: with products of bfloat16 by AVX-512."""
+    return has_onednn() and torch.cpu._is_avx512_bf16_supported() and not has_tiles()
 
 
 def _processor() -> str:
@@ -136,6 +134,28 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         result: Tensor = _Linear.apply(input, weight, bias)
         return result
     return _product(input, weight, bias)
+
+
+def packed(weight: Tensor) -> Tensor | None:
+    """A copy of a matrix of bfloat16 (n, k) for :func:`packed_linear`; None where that gains nothing.
+
+    A copy takes as long as some ten products.
+    """
+    if weight.dtype != torch.bfloat16 or weight.device.type != "cpu" or weight.numel() < MIN_TURNED or not packs():
+        return None
+    bound_cache()
+    result: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), MIN_ROWS_OF_COPY)
+    return result
+
+
+def packed_linear(input: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    """As :func:`linear`, by the copy ``matrix`` of the weight; without gradients."""
+    flat = input.flatten(0, -2)
+    rows = len(flat)
+    if added := few_sizes(rows) - rows:
+        flat = functional.pad(flat, (0, 0, 0, added))
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(flat, matrix, bias, "none", [], "")
+    return result[:rows].unflatten(0, input.shape[:-1])
 
 
 class FastLinear(TorchFunctionMode):
@@ -219,9 +239,8 @@ def _turns(x: Tensor, weight: Tensor) -> bool:
         return False
     if x.ndim < 2 or weight.ndim != 2 or weight.numel() < MIN_TURNED:
         return False
-    rows = x.numel() // max(x.shape[-1], 1)
     most = MAX_TURNED_ROWS if len(weight) <= MAX_WIDTH_OF_COPY else MAX_TURNED_LOGITS
-    return rows <= most and weight.is_contiguous() and (has_tiles() or (rows >= MIN_TURNED_ROWS and has_avx512_bf16()))
+    return x.numel() <= most * x.shape[-1] and weight.is_contiguous() and has_tiles()
 
 
 def _turned(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -234,12 +253,7 @@ def _fits(bias: Tensor | None, weight: Tensor) -> bool:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    flat = x.flatten(0, -2)
-    rows = len(flat)
-    if added := few_sizes(rows) - rows:
-        flat = functional.pad(flat, (0, 0, 0, added))
-    result: Tensor = torch.ops.mkldnn._linear_pointwise(flat, _dense(weight), bias, "none", [], "")
-    return result[:rows].unflatten(0, x.shape[:-1])
+    return packed_linear(x, _dense(weight), bias)
 
 
 class _Linear(torch.autograd.Function):

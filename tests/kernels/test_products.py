@@ -79,14 +79,29 @@ def test_a_turned_product_of_bfloat16_is_as_near_as_torchs(shape, bias, monkeypa
             linear(*ours[:2], ours[2].float())
 
 
-@pytest.mark.parametrize("tiles", [False, True])
-@pytest.mark.parametrize("vectors", [False, True])
-def test_what_is_turned_by_what_the_processor_has(tiles: bool, vectors: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "has_tiles", lambda: tiles)
-    monkeypatch.setattr(products, "has_avx512_bf16", lambda: vectors)
-    weight = torch.empty(1024, 512, dtype=torch.bfloat16)
-    turned = {rows for rows in (1, 15, 16, 96, 97) if products._turns(weight.new_empty(rows, 512), weight)}
-    assert turned == ({1, 15, 16, 96} if tiles else {16, 96} if vectors else set())
+needs_bfloat16 = pytest.mark.skipif(
+    not (has_onednn and torch.ops.mkldnn._is_mkldnn_bf16_supported()), reason="oneDNN has no bfloat16 here"
+)
+
+
+@needs_bfloat16
+@pytest.mark.parametrize("rows", [1, 5, 64, 200])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_product_by_a_packed_matrix_is_as_near_as_torchs(rows, bias, monkeypatch) -> None:
+    monkeypatch.setattr(products, "packs", lambda: True)
+    x, weight = drawn(2, rows, 512).bfloat16(), drawn(1100, 512).bfloat16()
+    added = drawn(1100).bfloat16() if bias else None
+    ours = products.packed_linear(x, products.packed(weight), added)
+    exact = functional.linear(x.double(), weight.double(), None if added is None else added.double())
+    apart = [(each.double() - exact).norm() for each in (ours, functional.linear(x, weight, added))]
+    assert ours.shape == exact.shape and ours.dtype == torch.bfloat16 and apart[0] <= 2 * apart[1]
+
+
+def test_what_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "packs", lambda: True)
+    assert products.packed(drawn(1100, 512)) is None and products.packed(drawn(8, 512).bfloat16()) is None
+    monkeypatch.setattr(products, "packs", lambda: False)
+    assert products.packed(drawn(1100, 512).bfloat16()) is None
 
 
 @pytest.mark.usefixtures("library")

@@ -30,6 +30,8 @@ from .shared_prompt import SharedPromptCache
 # Prompts are read in batches of at most this many tokens, padding included, and this many logits: enough to keep a GPU
 # busy, few enough for the caches of a CPU.
 PREFILL_TOKENS, PREFILL_LOGITS = 4096, 1 << 26
+PACKED_FROM = 16
+"""Tokens of a completion from which it pays to copy the matrices for them."""
 
 
 @dataclass(eq=False)
@@ -204,6 +206,8 @@ class Decoder:
                 self._keep_prompt(prompt, prefixes[prompt], group, by_prompt[prompt])
         before = len(self.rows)
         self.rows += [row for _, rows in groups for row in rows]
+        if self._cache.columns >= PACKED_FROM:
+            self.forward.pack(True)
         self._sampling = None
         # The K first tokens of a prompt are K draws from one row of logits.
         prompt_of_row = torch.tensor([index for index, rows in groups for _ in rows], device=logits.device)

@@ -263,6 +263,9 @@ class TorchEngine(LocalEngine):
                 if not out_of_memory(error):
                     raise
                 reason = first_line(error)
+            finally:  # copies take memory, and do not follow the weights
+                for decoder in self._decoders.values():
+                    decoder.forward.pack(False)
             # Outside of the except clause: the exception holds what its frames have allocated.
             self._split(reason)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol, Self
 
@@ -19,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, scaled_dot_product_attention, silu
 from transformers import PreTrainedModel
 
-from ....kernels.products import addmm, linear
+from ....kernels.products import addmm, linear, packed, packed_linear
 from ..lora import Adapter, LowRank
 from .shared_prompt import SharedPromptCache
 
@@ -45,6 +46,10 @@ class Forward(Protocol):
         """The forward pass with the present weights of ``adapter``; shares the model's weights with this one."""
         ...
 
+    def pack(self, present: bool) -> None:
+        """Have copies of the matrices for faster products, or none; they do not follow what is loaded later."""
+        ...
+
 
 class ModuleForward:
     """The model's own forward pass.
@@ -58,6 +63,9 @@ class ModuleForward:
 
     def adapted(self, adapter: Adapter) -> ModuleForward:
         return ModuleForward(self.model, adapter)
+
+    def pack(self, present: bool) -> None:
+        """It has none."""
 
     def prefill(self, cache: SharedPromptCache, ids: Tensor, last: Tensor) -> Tensor:
         rows, width = ids.shape
@@ -91,7 +99,7 @@ class FusedForward:
         core, config = model.model, model.config
         self.embedding, self.norm = core.embed_tokens, core.norm
         self.dtype, self.eps = model.dtype, torch.tensor(config.rms_norm_eps, device=model.device)
-        self.head = model.lm_head
+        self.head = _Projection(model.lm_head.weight, model.lm_head.bias)
         self.layers = [_Layer(layer, self.eps) for layer in core.layers]
         # Rotary embedding: x * cos + rotated(x) * sin, where rotated([a, b]) = [-b, a] for the halves of a head.  The
         # tables are computed once for all positions that are reached, and the sine carries the minus, so that a plain
@@ -127,6 +135,11 @@ class FusedForward:
         result = copy.copy(self)
         result.layers = [layer.adapted(adapter, f"model.layers.{index}.") for index, layer in enumerate(self.layers)]
         return result
+
+    def pack(self, present: bool) -> None:
+        for projection in (self.head, *(each for layer in self.layers for each in layer.projections)):
+            if present != (projection.packed is not None):
+                projection.packed = packed(projection.weight) if present else None
 
     def computing_in(self, dtype: torch.dtype) -> FusedForward:
         """The same weights in another dtype, converted whenever they are used: for comparisons."""
@@ -187,7 +200,7 @@ class FusedForward:
         return self._logits(x)
 
     def _logits(self, x: Tensor) -> Tensor:
-        return _projected(_normed(x, self.eps).mul_(self.norm.weight), self.head.weight, self.head.bias).contiguous()
+        return self.head(_normed(x, self.eps).mul_(self.norm.weight)).contiguous()
 
 
 def shared_beginning(ids: Tensor, last: Tensor) -> int:
@@ -214,6 +227,7 @@ class _Layer:
         self.qkv = _joined(attention.q_proj, attention.k_proj, attention.v_proj)
         self.gate_up = _joined(mlp.gate_proj, mlp.up_proj)
         self.out, self.down = _joined(attention.o_proj), _joined(mlp.down_proj)
+        self.projections = (self.qkv, self.out, self.gate_up, self.down)
         self.heads = attention.q_proj.out_features // self.width
         self.kv_heads = attention.k_proj.out_features // self.width
         # Qwen3: a norm over each head of the queries, and another of the keys.
@@ -225,7 +239,7 @@ class _Layer:
         widths = [self.heads * self.width, self.kv_heads * self.width, self.kv_heads * self.width]
         result.low_qkv = adapter.joined([f"{path}self_attn.{name}_proj" for name in "qkv"], widths)
         result.low_out = adapter.of(f"{path}self_attn.o_proj")
-        widths = [self.down[0].shape[1]] * 2
+        widths = [self.down.weight.shape[1]] * 2
         result.low_gate_up = adapter.joined([f"{path}mlp.{name}_proj" for name in ("gate", "up")], widths)
         result.low_down = adapter.of(f"{path}mlp.down_proj")
         return result
@@ -233,7 +247,7 @@ class _Layer:
     def attention_inputs(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries, keys and values (..., heads, D) of ``x`` (..., hidden); rotated by (..., 1, D) tables."""
         normed = _normed(x, self.eps).mul_(self.before_attention.weight)
-        x = _with(self.low_qkv, normed, _projected(normed, *self.qkv)).contiguous()
+        x = _with(self.low_qkv, normed, self.qkv(normed)).contiguous()
         x = x.view(*x.shape[:-1], self.heads + 2 * self.kv_heads, self.width)
         # Queries and keys stay in one tensor for the norm and the rotation, which treat all heads alike.
         qk, values = x.split([self.heads + self.kv_heads, self.kv_heads], -2)
@@ -248,11 +262,11 @@ class _Layer:
     def finish(self, x: Tensor, attention: Tensor) -> Tensor:
         """The layer's output (..., hidden), from its input ``x`` and the heads' outputs ``attention``."""
         attention = attention.reshape(*x.shape[:-1], -1)
-        x = _with(self.low_out, attention, _plus(x, attention, *self.out))
+        x = _with(self.low_out, attention, self.out.plus(x, attention))
         normed = _normed(x, self.eps).mul_(self.before_mlp.weight)
-        gate, up = _with(self.low_gate_up, normed, _projected(normed, *self.gate_up)).chunk(2, -1)
+        gate, up = _with(self.low_gate_up, normed, self.gate_up(normed)).chunk(2, -1)
         inner = silu(gate).mul_(up)
-        return _with(self.low_down, inner, _plus(x, inner, *self.down))
+        return _with(self.low_down, inner, self.down.plus(x, inner))
 
 
 def _normed(x: Tensor, eps: Tensor) -> Tensor:
@@ -261,8 +275,26 @@ def _normed(x: Tensor, eps: Tensor) -> Tensor:
     return (x * torch.addcmul(eps, norm, norm, value=1 / x.shape[-1]).rsqrt_()).to(x.dtype)
 
 
-def _projected(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+@dataclass(eq=False)
+class _Projection:
+    """A linear layer; ``packed``, where there is one, is a copy of its ``weight``."""
+
+    weight: Tensor
+    bias: Tensor | None
+    packed: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        if self.packed is not None and x.dtype == self.weight.dtype:
+            return packed_linear(x, self.packed, self.bias)
+        return linear(x, self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype))
+
+    def plus(self, total: Tensor, x: Tensor) -> Tensor:
+        """``total`` plus the projection of ``x``; in float32 one operation, the sum inside of the product, without a
+        bias.
+        """
+        if self.bias is not None or self.weight.dtype != torch.float32:
+            return total + self(x)
+        return addmm(total.view(-1, total.shape[-1]), x.view(-1, x.shape[-1]), self.weight.t()).view_as(total)
 
 
 def _with(low: LowRank | None, source: Tensor, output: Tensor) -> Tensor:
@@ -270,11 +302,11 @@ def _with(low: LowRank | None, source: Tensor, output: Tensor) -> Tensor:
     return output if low is None else output + low(source)
 
 
-def _joined(*projections: Any) -> tuple[Tensor, Tensor | None]:
+def _joined(*projections: Any) -> _Projection:
     """The projections' weights and biases, one below the other; the projections keep views."""
     weight = _one([projection.weight for projection in projections])
     biases = [projection.bias for projection in projections if projection.bias is not None]
-    return weight, _one(biases) if biases else None
+    return _Projection(weight, _one(biases) if biases else None)
 
 
 def _one(parameters: Sequence[Tensor]) -> Tensor:
@@ -284,10 +316,3 @@ def _one(parameters: Sequence[Tensor]) -> Tensor:
     for parameter, view in zip(parameters, whole.split([len(p) for p in parameters]), strict=True):
         parameter.data = view
     return whole
-
-
-def _plus(x: Tensor, y: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``x`` plus the projection of ``y``; in one operation, the residual inside of the product, without a bias."""
-    if bias is not None or weight.dtype != torch.float32:
-        return x + _projected(y, weight, bias)
-    return addmm(x.view(-1, x.shape[-1]), y.view(-1, y.shape[-1]), weight.t()).view_as(x)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from troupe.kernels import products
-from troupe.rollout.engines.torch import forward, support
+from troupe.rollout.engines.torch import decoding, forward, support
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward, shared_beginning
 
@@ -68,6 +68,35 @@ async def test_in_bfloat16_logprobs_are_as_near_as_the_models_own(architecture, 
         assert type(decoder(engine).forward) is (FusedForward if fused else ModuleForward)
         apart.append(worst(copy.deepcopy(model).float(), requests, await all_of(engine, requests)))
     assert 0 < apart[1] < 2 * apart[0]
+
+
+@pytest.mark.skipif(not products.has_onednn(), reason="this torch has no oneDNN")
+@pytest.mark.parametrize("architecture", FUSED)
+async def test_packed_matrices_are_those_of_the_present_weights(architecture, tokenizer, monkeypatch):
+    """While rows decode, and not after; with new weights, those."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("oneDNN has no bfloat16 here")
+    monkeypatch.setattr(products, "packs", lambda: True)
+    monkeypatch.setattr(products, "MIN_TURNED", 0)
+    monkeypatch.setattr(decoding, "PACKED_FROM", 1)
+    multiplied = []
+    monkeypatch.setattr(forward, "packed_linear", lambda *given: multiplied.append(1) or products.packed_linear(*given))
+    models = [build(architecture, seed=seed).bfloat16() for seed in (0, 1)]
+    engine = TorchEngine({"p": copy.deepcopy(models[0])}, tokenizer)
+    fused = decoder(engine).forward
+    requests = [request(length) for length in (1, 30, 7, 7, 19)]
+    for version, model in enumerate(models):
+        if version:
+            await engine.load("p", model.state_dict(), version)
+        nodes = await all_of(engine, requests)
+        await engine.forget()  # once the worker is done
+        assert all(
+            each.packed is None for each in (fused.head, *(p for layer in fused.layers for p in layer.projections))
+        )
+        assert multiplied
+        multiplied.clear()
+        assert worst(copy.deepcopy(model).float(), requests, nodes) < 0.1
+    assert worst(copy.deepcopy(models[0]).float(), requests, nodes) > 0.5
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
