@@ -126,7 +126,7 @@ COMPARISONS = {
     "rollout_short_vs_hf": rollout("short", ": prompt 128, completion 32, K 4"),
     "rollout_long_vs_hf": rollout("long", ": prompt 1024, completion 128, K 8"),
     "rollout_smollm2_vs_hf": rollout("smollm2", ", SmolLM2-135M: prompt 256, completion 32, K 4"),
-    "rollout_coder_vs_hf": rollout("coder", ", 0.5B in bfloat16: prompt 256, completion 32, K 4"),
+    "rollout_coder_vs_hf": rollout("coder", ", 0.5B in bfloat16: prompt 128, completion 32, K 4"),
     "rollout_vs_vllm_cpu": Comparison(
         "Tokens per second over those of vLLM's LLM.generate: prompt 128, completion 32, K 4",
         lambda given: engine.against_vllm("short", given.pairs, engine.CLOCKS[given.clock]),

@@ -43,7 +43,7 @@ SETTINGS = {  # prompts, prompt tokens, completion tokens, K
     "short": (16, 128, 32, 4),
     "long": (16, 1024, 128, 8),
     "smollm2": (4, 256, 32, 4),
-    "coder": (16, 256, 32, 4),
+    "coder": (8, 128, 32, 4),
 }
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 BAR = {"short": 3.0, "long": 6.0, "smollm2": 1.5, "coder": 1.5}
