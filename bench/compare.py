@@ -200,11 +200,17 @@ def processor() -> str:
 
 
 def elsewhere(before: Mapping[str, Any] | None, here: str) -> dict[str, Any]:
-    """The newest figures of each other processor, of the result that stood there ``before``."""
+    """The newest figures of each other processor, of the result that stood there ``before``; not those of its name
+    alone, of the time before family and model.
+    """
     if before is None:
         return {}
     one = {key: value for key, value in before.items() if key != "elsewhere"}
-    others = [other for other in (one, *before.get("elsewhere", ())) if other.get("processor") not in (here, None)]
+    others = [
+        other
+        for other in (one, *before.get("elsewhere", ()))
+        if other.get("processor") not in (here, here.partition(", family")[0], None)
+    ]
     return {"elsewhere": others} if others else {}
 
 

@@ -49,7 +49,9 @@ def main() -> None:
         copies = [weight.clone() for _ in range((1 << 28) // weight.nbytes)]
         given = {"torch": cycle(copies), second: cycle(copies)}
         if second == "packed_linear":
-            given[second] = cycle([torch.ops.mkldnn._reorder_linear_weight(each, 64) for each in copies])
+            given[second] = cycle(
+                [torch.ops.mkldnn._reorder_linear_weight(each, products.PACKED_ROWS) for each in copies]
+            )
         for rows in ROWS:
             x = torch.randn(rows, inputs).to(weight.dtype)
             ways = {"torch": functional.linear, second: partial(getattr(products, second), bias=None)}

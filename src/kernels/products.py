@@ -1,8 +1,9 @@
 """Matrix products on a CPU, by the faster of the ways that torch has.
 
 **Float32.**  Torch gives products to MKL, which uses AVX-512 on Intel's processors alone.  oneDNN uses it on others
-too: on an AMD EPYC with AVX-512 it takes less than half of MKL's time (``bench/products.py``).  The numbers are the
-same up to the order of the sums.
+too: on one AMD EPYC it takes less than half of MKL's time (``bench/products.py``); on Zen 4, whose AVX-512 takes two
+passes, a tenth to a third less, and more for few rows and a small matrix, since each call costs more.  The numbers are
+the same up to the order of the sums.
 
 oneDNN compiles code for every shape.  That takes as long as a small product and half a megabyte.  So numbers of rows
 are rounded up to few (:func:`few_sizes`; rows that are all 0 are added, and left out of the result), and the code of
@@ -37,13 +38,15 @@ MIN_SIDE: Final = 32
 MIN_SIZE: Final = 1 << 20
 """Rows of a product, rows and columns of its matrix, and multiplications, below which oneDNN saves nothing."""
 MIN_MATRIX: Final = 1 << 18
-"""Numbers of a matrix below which oneDNN saves nothing on Zen 4."""
+"""Numbers of a matrix below which oneDNN saves nothing on Zen 4, with fewer rows than :data:`MIN_ROWS_OF_COPY`."""
 MIN_ROWS_OF_COPY: Final = 128
 """Rows for which it pays to copy a matrix that has gaps in memory: oneDNN has no fast code for these."""
 MAX_WIDTH_OF_COPY: Final = 1 << 14
 """Columns above which a tensor is not copied, to add rows or to turn it: these are logits, the largest of an update."""
 MIN_TURNED: Final = 1 << 19
 """Numbers of a matrix from which bfloat16's product is turned: smaller ones stay in the caches."""
+PACKED_ROWS: Final = 64
+"""Rows for which the order of a packed matrix is chosen; others are multiplied as fast."""
 MAX_TURNED_ROWS: Final = 96
 MAX_TURNED_LOGITS: Final = 32
 """Rows up to which bfloat16's product is turned; fewer of logits, which are turned back to be drawn from by row."""
@@ -139,23 +142,20 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def packed(weight: Tensor) -> Tensor | None:
     """A copy of a matrix of bfloat16 (n, k) for :func:`packed_linear`; None where that gains nothing.
 
-    A copy takes as long as some ten products.
+    The first copy takes as long as some ten products of few rows, later ones three.
     """
     if weight.dtype != torch.bfloat16 or weight.device.type != "cpu" or weight.numel() < MIN_TURNED or not packs():
         return None
     bound_cache()
-    result: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), MIN_ROWS_OF_COPY)
+    result: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACKED_ROWS)
     return result
 
 
 def packed_linear(input: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-    """As :func:`linear`, by the copy ``matrix`` of the weight; without gradients."""
-    flat = input.flatten(0, -2)
-    rows = len(flat)
-    if added := few_sizes(rows) - rows:
-        flat = functional.pad(flat, (0, 0, 0, added))
-    result: Tensor = torch.ops.mkldnn._linear_pointwise(flat, matrix, bias, "none", [], "")
-    return result[:rows].unflatten(0, input.shape[:-1])
+    """``input`` (..., k), of at least two dimensions, by the copy ``matrix`` of a weight (n, k), plus ``bias`` (n,) of
+    the same dtype: (..., n), without gradients.
+    """
+    return _onednn(input, matrix, bias)
 
 
 class FastLinear(TorchFunctionMode):
@@ -226,8 +226,7 @@ def _suits(x: Tensor, matrix: Tensor) -> bool:
         rows >= MIN_ROWS
         and min(matrix.shape) >= MIN_SIDE
         and rows * matrix.numel() >= MIN_SIZE
-        and (matrix.numel() >= MIN_MATRIX or not halves_avx512())
-        and (rows >= MIN_ROWS_OF_COPY or is_dense(matrix))
+        and (rows >= MIN_ROWS_OF_COPY or (is_dense(matrix) and (matrix.numel() >= MIN_MATRIX or not halves_avx512())))
         and (x.shape[-1] <= MAX_WIDTH_OF_COPY or rows == few_sizes(rows))
         and use_onednn()
     )
@@ -253,7 +252,16 @@ def _fits(bias: Tensor | None, weight: Tensor) -> bool:
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return packed_linear(x, _dense(weight), bias)
+    return _onednn(x, _dense(weight), bias)
+
+
+def _onednn(x: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
+    flat = x.flatten(0, -2)
+    rows = len(flat)
+    if added := few_sizes(rows) - rows:
+        flat = functional.pad(flat, (0, 0, 0, added))
+    result: Tensor = torch.ops.mkldnn._linear_pointwise(flat, matrix, bias, "none", [], "")
+    return result[:rows].unflatten(0, x.shape[:-1])
 
 
 class _Linear(torch.autograd.Function):

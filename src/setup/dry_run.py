@@ -35,9 +35,9 @@ class Memory:
     """Bytes on one device, estimated: ``weights`` (with the reference that ``kl`` needs), ``gradients``, ``optimizer``
     (two numbers per parameter), ``activations`` (of one micro-batch, scores over the vocabulary included) and
     ``engine`` (its copy of the weights that learn, its cache at ``max_batch_rows`` completions of full length, each K
-    after one prompt that fills the context, and the prefixes that it keeps; of vLLM a copy of all weights in its dtype,
-    or its shard of one, and the cache of fixed size that it is given; with ``loop.staleness`` above 0 a further copy of
-    what learns).
+    after one prompt that fills the context, and the prefixes that it keeps, without the copies of matrices by which
+    bfloat16 decodes on some CPUs; of vLLM a copy of all weights in its dtype, or its shard of one, and the cache of
+    fixed size that it is given; with ``loop.staleness`` above 0 a further copy of what learns).
 
     A strategy that shards the first three leaves each process its part, adapters excepted, and none of what it offloads
     to the host.  Where it shards weights, a pass gathers those outside of the layers and of two layers, with gradients

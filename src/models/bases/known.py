@@ -13,7 +13,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Tokenizer
 
 from ...rollout.engines.outline import Shape
-from .base_models import SHIPPED, base_path
+from .base_models import MADE, SHIPPED, base_path
 
 
 def _qwen3(hidden: int, inner: int, layers: int, heads: int, *, tied: bool) -> Shape:
@@ -59,17 +59,17 @@ _SMOLLM2 = Shape(
     rope_parameters={"rope_type": "default", "rope_theta": 100_000.0},
     tie_word_embeddings=True,
 )
-_CODER = _coder(896, 4864, 24, 14)
 
 PUBLISHED = {
-    **dict.fromkeys(("smollm2", "smollm2_q4", "HuggingFaceTB/SmolLM2-135M-Instruct"), _SMOLLM2),
-    **dict.fromkeys(("coder_q4", "Qwen/Qwen2.5-Coder-0.5B-Instruct"), _CODER),
-    **dict.fromkeys(("coder15_q4", "Qwen/Qwen2.5-Coder-1.5B-Instruct"), _coder(1536, 8960, 28, 12)),
+    **dict.fromkeys(("smollm2", "HuggingFaceTB/SmolLM2-135M-Instruct"), _SMOLLM2),
+    "Qwen/Qwen2.5-Coder-0.5B-Instruct": _coder(896, 4864, 24, 14),
+    "Qwen/Qwen2.5-Coder-1.5B-Instruct": _coder(1536, 8960, 28, 12),
     "Qwen/Qwen2.5-Coder-3B": _coder(2048, 11_008, 36, 16),
     "Qwen/Qwen3-1.7B": _qwen3(2048, 6144, 28, 16, tied=True),
     "Qwen/Qwen3-8B": _qwen3(4096, 12_288, 36, 32, tied=False),
 }
 """The published shapes of models that a dry run knows without the network."""
+PUBLISHED |= {name: PUBLISHED[hub] for name, hub in MADE.items()}
 
 
 def shipped_shape(base: str) -> Shape | None:

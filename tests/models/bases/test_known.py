@@ -3,10 +3,9 @@
 import pytest
 
 from troupe.experience import Sampling
-from troupe.models.bases.base_models import MADE, SHIPPED, base_path
+from troupe.models.bases.base_models import SHIPPED, base_path
 from troupe.models.bases.known import PUBLISHED, ShippedTokenizer, shipped_shape
 from troupe.models.bases.loading import load_shape, load_tokenizer
-from troupe.models.bases.quantised import QUANTISED
 from troupe.rollout.policy_client import PolicyClient, PromptError
 
 
@@ -49,8 +48,3 @@ def test_a_shipped_tokenizer_writes_and_reads_as_transformers_does(base: str) ->
             client.encode("a", "task", [{"role": "user", "content": "zzzz"}])
         refusals.append(str(refusal.value))
     assert refusals[0] == refusals[1]
-
-
-def test_a_quantised_model_has_the_shape_of_the_hub_s() -> None:
-    for name in QUANTISED:
-        assert PUBLISHED[name] == PUBLISHED[MADE[name]]

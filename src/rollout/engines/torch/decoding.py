@@ -31,7 +31,7 @@ from .shared_prompt import SharedPromptCache
 # busy, few enough for the caches of a CPU.
 PREFILL_TOKENS, PREFILL_LOGITS = 4096, 1 << 26
 PACKED_FROM = 16
-"""Tokens of a completion from which it pays to copy the matrices for them."""
+"""Room for tokens of a completion from which the matrices are copied for it."""
 
 
 @dataclass(eq=False)
@@ -206,8 +206,6 @@ class Decoder:
                 self._keep_prompt(prompt, prefixes[prompt], group, by_prompt[prompt])
         before = len(self.rows)
         self.rows += [row for _, rows in groups for row in rows]
-        if self._cache.columns >= PACKED_FROM:
-            self.forward.pack(True)
         self._sampling = None
         # The K first tokens of a prompt are K draws from one row of logits.
         prompt_of_row = torch.tensor([index for index, rows in groups for _ in rows], device=logits.device)
@@ -216,6 +214,8 @@ class Decoder:
     @torch.inference_mode()
     def step(self) -> None:
         """One more token for every row."""
+        if self._cache.columns >= PACKED_FROM:
+            self.forward.pack(True)
         device = self.model.device
         tokens = torch.tensor([row.tokens[-1] for row in self.rows], device=device)
         positions = [len(row.job.request.prompt_ids) + len(row.tokens) - 1 for row in self.rows]

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.functional import embedding, scaled_dot_product_attention, silu
 from transformers import PreTrainedModel
 
+from ....kernels.memory import out_of_memory
 from ....kernels.products import addmm, linear, packed, packed_linear
 from ..lora import Adapter, LowRank
 from .shared_prompt import SharedPromptCache
@@ -92,8 +93,11 @@ class FusedForward:
     The projections that read the same input (queries, keys and values; gate and up) become one matrix, and one product
     instead of three or two.  In float32 they lie transposed in memory, which a CPU multiplies faster with few rows.
     The model's parameters are views of these matrices from now on: what is loaded into the model is seen here, and
-    nothing is stored twice.
+    nothing is stored twice but by :meth:`pack`.
     """
+
+    can_pack = True
+    """Whether memory sufficed for copies up to now."""
 
     def __init__(self, model: PreTrainedModel) -> None:
         core, config = model.model, model.config
@@ -137,9 +141,17 @@ class FusedForward:
         return result
 
     def pack(self, present: bool) -> None:
-        for projection in (self.head, *(each for layer in self.layers for each in layer.projections)):
-            if present != (projection.packed is not None):
-                projection.packed = packed(projection.weight) if present else None
+        try:
+            for projection in (self.head, *(each for layer in self.layers for each in layer.projections)):
+                if not (present and self.can_pack):
+                    projection.packed = None
+                elif projection.packed is None:
+                    projection.packed = packed(projection.weight)
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
+            self.can_pack = False
+            self.pack(False)
 
     def computing_in(self, dtype: torch.dtype) -> FusedForward:
         """The same weights in another dtype, converted whenever they are used: for comparisons."""

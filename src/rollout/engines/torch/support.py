@@ -136,8 +136,10 @@ def _compared(model: PreTrainedModel, texts: Sequence[Sequence[int]]) -> tuple[F
     forward: Forward = FusedForward(model) if FusedForward.applies(model) else ModuleForward(model)
     for dtype in dict.fromkeys([torch.float32, own]):
         at = forward.computing_in(dtype) if isinstance(forward, FusedForward) else forward
+        at.pack(dtype == model.dtype)
         with _in(model, dtype):
             decoded = torch.cat(_decoded(at, sequences, lengths)).double().log_softmax(-1)
+        at.pack(False)
         error = rms(decoded - torch.cat([row[-REST - 1 :] for row in plain[WIDER[dtype]]]))
         if not error <= FACTOR * rounding[dtype]:
             raise UnsupportedModelError(

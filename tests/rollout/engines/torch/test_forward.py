@@ -70,33 +70,73 @@ async def test_in_bfloat16_logprobs_are_as_near_as_the_models_own(architecture, 
     assert 0 < apart[1] < 2 * apart[0]
 
 
-@pytest.mark.skipif(not products.has_onednn(), reason="this torch has no oneDNN")
-@pytest.mark.parametrize("architecture", FUSED)
-async def test_packed_matrices_are_those_of_the_present_weights(architecture, tokenizer, monkeypatch):
-    """While rows decode, and not after; with new weights, those."""
-    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+@pytest.fixture
+def multiplied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of each product by a packed matrix, on a machine that packs the smallest of them."""
+    if not (products.has_onednn() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         pytest.skip("oneDNN has no bfloat16 here")
     monkeypatch.setattr(products, "packs", lambda: True)
     monkeypatch.setattr(products, "MIN_TURNED", 0)
     monkeypatch.setattr(decoding, "PACKED_FROM", 1)
-    multiplied = []
-    monkeypatch.setattr(forward, "packed_linear", lambda *given: multiplied.append(1) or products.packed_linear(*given))
+    rows = []
+    monkeypatch.setattr(
+        forward, "packed_linear", lambda x, *more: rows.append(len(x)) or products.packed_linear(x, *more)
+    )
+    return rows
+
+
+def copies(engine: TorchEngine) -> list[torch.Tensor]:
+    fused = decoder(engine).forward
+    projections = (fused.head, *(each for layer in fused.layers for each in layer.projections))
+    return [each.packed for each in projections if each.packed is not None]
+
+
+@pytest.mark.parametrize("architecture", FUSED)
+async def test_packed_matrices_are_those_of_the_present_weights(architecture, tokenizer, multiplied):
+    """While rows decode, and not after; with new weights, those."""
     models = [build(architecture, seed=seed).bfloat16() for seed in (0, 1)]
     engine = TorchEngine({"p": copy.deepcopy(models[0])}, tokenizer)
-    fused = decoder(engine).forward
+    assert multiplied, "the test at the start decodes otherwise"
     requests = [request(length) for length in (1, 30, 7, 7, 19)]
     for version, model in enumerate(models):
         if version:
             await engine.load("p", model.state_dict(), version)
+        multiplied.clear()
         nodes = await all_of(engine, requests)
         await engine.forget()  # once the worker is done
-        assert all(
-            each.packed is None for each in (fused.head, *(p for layer in fused.layers for p in layer.projections))
-        )
-        assert multiplied
-        multiplied.clear()
+        assert multiplied and not copies(engine)
         assert worst(copy.deepcopy(model).float(), requests, nodes) < 0.1
     assert worst(copy.deepcopy(models[0]).float(), requests, nodes) > 0.5
+
+
+async def test_packed_matrices_are_dropped_where_decoding_fails(tokenizer, multiplied, monkeypatch):
+    engine = TorchEngine({"p": build().bfloat16()}, tokenizer)
+
+    def fails(self: FusedForward, *given: object) -> torch.Tensor:
+        assert copies(engine)
+        raise ArithmeticError("no")
+
+    monkeypatch.setattr(FusedForward, "step", fails)
+    with pytest.raises(ArithmeticError):
+        await engine.generate(request(7))
+    assert not copies(engine)
+
+
+async def test_without_memory_for_packed_matrices_rows_decode_by_the_others(tokenizer, multiplied, monkeypatch):
+    model = build().bfloat16()
+    engine = TorchEngine({"p": copy.deepcopy(model)}, tokenizer)
+    multiplied.clear()
+
+    def lacks(weight: torch.Tensor) -> torch.Tensor | None:
+        if len(copies(engine)) < 2:
+            return products.packed(weight)
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")
+
+    monkeypatch.setattr(forward, "packed", lacks)
+    requests = [request(length) for length in (1, 30, 7)]
+    nodes = await all_of(engine, requests)
+    assert not multiplied and engine.drain()["faults/oom_decoding"] == 0
+    assert worst(model.float(), requests, nodes) < 0.1
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
