@@ -67,7 +67,7 @@ def evaluation_table(conditions: Mapping[str, Mapping[str, Any]], seconds: Mappi
     conditions = {name: {**row, **_pace(row, seconds.get(name))} for name, row in conditions.items()}
     metrics = dict.fromkeys(key for row in conditions.values() for key in row if not key.endswith("_ci95"))
     for metric in metrics:
-        table.add_row(_text(metric), *(_text(_cell(row, metric)) for row in conditions.values()))
+        table.add_row(_text(_head(metric, conditions)), *(_text(_cell(row, metric)) for row in conditions.values()))
     return table
 
 
@@ -79,12 +79,18 @@ def benchmark_table(conditions: Mapping[str, Mapping[str, Any]], seconds: Mappin
         key for row in conditions.values() for key in row if key.startswith(("avg@", "pass@")) and "_ci95" not in key
     )
     columns = ["success", *rates, "tokens per episode", "s per episode", "tokens per s"]
-    table = Table("", "tasks", "samples", *columns)
+    table = Table("", "tasks", "samples", *(_head(column, conditions) for column in columns))
     for name, row in conditions.items():
         own = {**row, "tokens per episode": row["tokens"] / (row["episodes"] or 1), **_pace(row, seconds.get(name))}
         cells = (str(row["tasks"]), str(row["samples"]), *(_cell(own, column) for column in columns))
         table.add_row(_text(name), *cells)
     return table
+
+
+def _head(metric: str, conditions: Mapping[str, Mapping[str, Any]]) -> str:
+    """``metric``, and beside ``avg@n`` which episodes it is of, where it is not of all."""
+    several = metric == "success" and any(row.get("samples", 1) != 1 for row in conditions.values())
+    return "success, first sample" if several else metric
 
 
 def _pace(row: Mapping[str, Any], seconds: float | None) -> dict[str, float]:

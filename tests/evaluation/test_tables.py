@@ -35,6 +35,11 @@ def test_plain_rows_are_never_wrapped() -> None:
     ]
 
 
+def test_success_beside_averages_over_samples_says_what_it_is_of() -> None:
+    rows = evaluation_table({"sampled": CONDITIONS["sampled"] | {"samples": 2}}, {}).columns[0].cells
+    assert next(iter(map(str, rows))) == "success, first sample"
+
+
 def test_a_frame_on_a_terminal() -> None:
     assert "┃" in shown(terminal=True) and "┃" not in shown(terminal=False)
 

@@ -244,5 +244,5 @@ def test_a_row_for_each_benchmark() -> None:
     }
     table = benchmark_table({"aime24,sampled": row}, {"aime24,sampled": 12.0})
     cells = {str(column.header): str(next(iter(column.cells))) for column in table.columns}
-    assert cells["avg@2"] == "0.250 (0.000-0.500)"
+    assert (cells["avg@2"], cells["success, first sample"]) == ("0.250 (0.000-0.500)", "0.500")
     assert (cells["tokens per episode"], cells["s per episode"]) == ("10.000", "2.000")
