@@ -374,8 +374,8 @@ $(GYM): $(DEV)
 	@rm -f $(VENV)/.gym-* && touch $@
 
 $(GGUF): $(CORE)
-	@echo 'Installing the reader of GGUF files'
-	@$(PIP) -e '.[gguf]'
+	@echo 'Installing the readers of GGUF files and of published problems'
+	@$(PIP) -e '.[gguf,math]'
 	@rm -f $(VENV)/.gguf-* && touch $@
 
 $(SITE): $(DEV)
