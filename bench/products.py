@@ -1,5 +1,5 @@
-"""Matrix products on one core of a CPU: torch's own beside those of ``troupe.kernels.products``, in float32 by oneDNN,
-with ``--bfloat16`` turned, or where there are no tiles by a packed copy.
+"""Matrix products on one core of a CPU: torch's own beside those of ``troupe.kernels.products``, in float32 or with
+``--bfloat16``, there by a packed copy where this machine has a use for one.
 
 The shapes are those of the laptop's model, of SmolLM2-135M and of Qwen2.5-Coder-0.5B, with the rows of a decoding step
 and of an update.  As in a model, each call has another matrix, of which there are 256 MiB; repetitions are interleaved;
@@ -37,33 +37,28 @@ def main() -> None:
     parser.add_argument("--bfloat16", action="store_true")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    turned = products.has_tiles()
-    used = (turned or products.packs()) if options.bfloat16 else products.use_onednn()
-    second = ("_turned" if turned else "packed_linear") if options.bfloat16 else "_product"
-    print(f"torch {torch.__version__}, 1 thread; the second way is {second}, {'' if used else 'not '}used here")
-    print("matrix | rows | torch, us | second way, us | its first call, us | torch over it | its GFLOP/s")
+    print(f"torch {torch.__version__}, 1 thread")
+    print("matrix | rows | torch, us | ours, us | its first call, us | torch over it | its GFLOP/s")
     for matrix, (outputs, inputs) in MATRICES.items():
         weight = torch.randn(inputs, outputs).t()  # as the engine keeps it
         if options.bfloat16:
             weight = weight.contiguous().bfloat16()
-        copies = [weight.clone() for _ in range((1 << 28) // weight.nbytes)]
-        given = {"torch": cycle(copies), second: cycle(copies)}
-        if second == "packed_linear":
-            given[second] = cycle(
-                [torch.ops.mkldnn._reorder_linear_weight(each, products.PACKED_ROWS) for each in copies]
-            )
+        matrices = [weight.clone() for _ in range((1 << 28) // weight.nbytes)]
+        copies = [products.packed(each) for each in matrices]
+        ours = cycle(
+            [partial(products.linear, weight=each, copy=copy) for each, copy in zip(matrices, copies, strict=True)]
+        )
+        theirs = cycle([partial(functional.linear, weight=each) for each in matrices])
         for rows in ROWS:
             x = torch.randn(rows, inputs).to(weight.dtype)
-            ways = {"torch": functional.linear, second: partial(getattr(products, second), bias=None)}
-            first = timeit(partial(ways[second], x, next(given[second])), number=1)
-            times: dict[str, list[float]] = {name: [] for name in ways}
-            for _ in range(options.repetitions):
-                for name, way in ways.items():
-                    times[name].append(timeit(partial(way, x, next(given[name])), number=1))
-            theirs, ours = median(times["torch"]), median(times[second])
-            figures = (1e6 * theirs, 1e6 * ours, 1e6 * first)
-            speed = 2 * rows * weight.numel() / ours / 1e9
-            print(matrix, rows, *(f"{us:.0f}" for us in figures), f"{theirs / ours:.2f}", f"{speed:.0f}", sep=" | ")
+            first = timeit(partial(next(ours), x), number=1)
+            times = [
+                [timeit(partial(next(way), x), number=1) for way in (theirs, ours)] for _ in range(options.repetitions)
+            ]
+            torchs, own = (median(column) for column in zip(*times, strict=True))
+            figures = (1e6 * torchs, 1e6 * own, 1e6 * first)
+            speed = 2 * rows * weight.numel() / own / 1e9
+            print(matrix, rows, *(f"{us:.0f}" for us in figures), f"{torchs / own:.2f}", f"{speed:.0f}", sep=" | ")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ times gets a copy in that order (:func:`packed`), which halves the time of a pro
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 import re
@@ -50,6 +51,11 @@ PACKED_ROWS: Final = 64
 MAX_TURNED_ROWS: Final = 96
 MAX_TURNED_LOGITS: Final = 32
 """Rows up to which bfloat16's product is turned; fewer of logits, which are turned back to be drawn from by row."""
+MIN_WIDENED_ROWS: Final = 32
+MAX_TURNED_BLOCK_ROWS: Final = 128
+"""Rows from which bfloat16's product is computed in float32, and up to which it is turned then."""
+BLOCK: Final = 512
+"""Rows of a matrix that are float32 at a time: they stay in a core's cache."""
 CACHED: Final = 512
 CACHED_FOR_TILES: Final = 128
 """Products whose code oneDNN keeps; that for tiles takes a megabyte each."""
@@ -96,6 +102,16 @@ def packs() -> bool:
     return has_onednn() and torch.cpu._is_avx512_bf16_supported() and not has_tiles()
 
 
+@cache
+def min_widened_rows() -> float:
+    """Rows from which products of bfloat16 are faster in float32 on this machine."""
+    if not torch.backends.cpu.get_cpu_capability().startswith("AVX") or has_tiles():
+        return math.inf
+    if torch.cpu._is_avx512_bf16_supported():
+        return MIN_WIDENED_ROWS if "Intel" in _processor() else math.inf
+    return 1
+
+
 def _processor() -> str:
     """What the system calls the processor."""
     try:
@@ -125,14 +141,18 @@ def few_sizes(count: int) -> int:
     return -(-count // step) * step
 
 
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, copy: Tensor | None = None) -> Tensor:
     """``input`` (..., k) times the transpose of ``weight`` (n, k), plus ``bias`` (n,): (..., n).  The arguments are
-    those of ``torch.nn.functional.linear``.  The result may lie transposed in memory.
+    those of ``torch.nn.functional.linear``, and a ``copy`` of ``weight`` by :func:`packed`, without gradients.  The
+    result may lie transposed in memory.
     """
     if _turns(input, weight) and (bias is None or bias.dtype == weight.dtype):
         return _turned(input, weight, bias)
-    if not _suits(input, weight.t()) or not _fits(bias, weight):
-        return functional.linear(input, weight, bias)
+    if not _widens(input, weight) or (bias is not None and bias.dtype != weight.dtype):
+        if copy is not None:
+            return _onednn(input, copy, bias)
+        if not _suits(input, weight.t()) or not _fits(bias, weight):
+            return functional.linear(input, weight, bias)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (input, weight, bias)):
         result: Tensor = _Linear.apply(input, weight, bias)
         return result
@@ -140,7 +160,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 
 def packed(weight: Tensor) -> Tensor | None:
-    """A copy of a matrix of bfloat16 (n, k) for :func:`packed_linear`; None where that gains nothing.
+    """A copy of a matrix of bfloat16 (n, k) for :func:`linear`; None where that gains nothing.
 
     The first copy takes as long as some ten products of few rows, later ones three.
     """
@@ -149,13 +169,6 @@ def packed(weight: Tensor) -> Tensor | None:
     bound_cache()
     result: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), PACKED_ROWS)
     return result
-
-
-def packed_linear(input: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
-    """``input`` (..., k), of at least two dimensions, by the copy ``matrix`` of a weight (n, k), plus ``bias`` (n,) of
-    the same dtype: (..., n), without gradients.
-    """
-    return _onednn(input, matrix, bias)
 
 
 class FastLinear(TorchFunctionMode):
@@ -169,11 +182,14 @@ class FastLinear(TorchFunctionMode):
 
 def fast_linear(weight: Tensor) -> AbstractContextManager[object]:
     """:class:`FastLinear` where it helps a model with such weights, which it would slow down elsewhere."""
-    return FastLinear() if _computable(weight) and use_onednn() else nullcontext()
+    helps = use_onednn() if _computable(weight) else weight.dtype == torch.bfloat16 and min_widened_rows() < math.inf
+    return FastLinear() if helps else nullcontext()
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """``a`` (m, k) times ``b`` (k, n), without gradients."""
+    if _widens(a, b):
+        return _widened_sum(a, b)
     return _product(a, b.t(), None) if _suits(a, b) else a @ b
 
 
@@ -247,11 +263,49 @@ def _turned(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return (result if bias is None else result + bias).unflatten(0, x.shape[:-1])
 
 
+def _widens(x: Tensor, matrix: Tensor) -> bool:
+    """Whether the product of bfloat16 of ``x`` (..., m) and a matrix, turned or not, is faster in float32."""
+    return (
+        x.dtype == matrix.dtype == torch.bfloat16
+        and matrix.device.type == "cpu"
+        and matrix.ndim == 2
+        and x.ndim > 0
+        and matrix.numel() >= MIN_TURNED
+        and x.numel() >= min_widened_rows() * x.shape[-1]
+        and x.numel() > 0
+        and not torch.is_autocast_enabled("cpu")
+    )
+
+
+def _widened(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``x`` (..., k) times the transpose of ``weight`` (n, k), plus ``bias``, by float32: (..., n) in bfloat16."""
+    flat = x.flatten(0, -2).float()
+    turns = len(flat) <= MAX_TURNED_BLOCK_ROWS
+    result = x.new_empty((len(weight), len(flat)) if turns else (len(flat), len(weight)))
+    wide = flat.new_empty(min(BLOCK, len(weight)), weight.shape[1])
+    for start in range(0, len(weight), BLOCK):
+        block = slice(start, start + BLOCK)
+        part = wide[: len(weight) - start].copy_(weight[block])
+        product = (part @ flat.t()).t() if turns else flat @ part.t()
+        (result.t() if turns else result)[:, block] = product if bias is None else product.add_(bias[block])
+    return (result.t().contiguous() if turns else result).unflatten(0, x.shape[:-1])
+
+
+def _widened_sum(a: Tensor, b: Tensor) -> Tensor:
+    """``a`` (m, k) times ``b`` (k, n), by float32: (m, n) in bfloat16."""
+    total = a.new_zeros(len(a), b.shape[1], dtype=torch.float32)
+    for columns, part in zip(a.split(BLOCK, 1), b.split(BLOCK), strict=True):
+        total.addmm_(columns.float(), part.float())
+    return total.to(a.dtype)
+
+
 def _fits(bias: Tensor | None, weight: Tensor) -> bool:
     return bias is None or (_computable(bias) and bias.shape == weight.shape[:1] and bias.is_contiguous())
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if _widens(x, weight):
+        return _widened(x, weight, bias)
     return _onednn(x, _dense(weight), bias)
 
 

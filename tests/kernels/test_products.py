@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -89,12 +90,46 @@ needs_bfloat16 = pytest.mark.skipif(
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_product_by_a_packed_matrix_is_as_near_as_torchs(rows, bias, monkeypatch) -> None:
     monkeypatch.setattr(products, "packs", lambda: True)
+    monkeypatch.setattr(products, "min_widened_rows", lambda: math.inf)
     x, weight = drawn(2, rows, 512).bfloat16(), drawn(1100, 512).bfloat16()
     added = drawn(1100).bfloat16() if bias else None
-    ours = products.packed_linear(x, products.packed(weight), added)
+    ours = linear(x, weight, added, products.packed(weight))
     exact = functional.linear(x.double(), weight.double(), None if added is None else added.double())
     apart = [(each.double() - exact).norm() for each in (ours, functional.linear(x, weight, added))]
     assert ours.shape == exact.shape and ours.dtype == torch.bfloat16 and apart[0] <= 2 * apart[1]
+
+
+@pytest.mark.parametrize("rows", [1, 40, 300])
+@pytest.mark.parametrize("bias", [False, True])
+def test_a_widened_product_and_its_gradients_are_as_near_as_torchs(rows, bias, monkeypatch) -> None:
+    monkeypatch.setattr(products, "min_widened_rows", lambda: 1)
+    called = []
+    for name in ("_widened", "_widened_sum"):
+        way = getattr(products, name)
+        monkeypatch.setattr(products, name, lambda *given, name=name, way=way: called.append(name) or way(*given))
+    given = [each.bfloat16() for each in (drawn(2, rows, 512), drawn(1100, 512), *([drawn(1100)] if bias else []))]
+    flow = drawn(2, rows, 1100).bfloat16()
+    exact, ours, torchs = (
+        [each.to(dtype).requires_grad_() for each in given] for dtype in (float, *2 * (given[0].dtype,))
+    )
+    results = []
+    for way, inputs in ((functional.linear, exact), (linear, ours), (functional.linear, torchs)):
+        result = way(*inputs)
+        results.append([result, *torch.autograd.grad(result, inputs, flow.to(result.dtype))])
+    assert called == ["_widened", "_widened_sum"]
+    for wanted, own, theirs in zip(*results, strict=True):
+        assert own.shape == wanted.shape and own.dtype == torch.bfloat16
+        assert (own - wanted).norm() <= 1.1 * (theirs - wanted).norm()
+    with products.fast_linear(given[1]), torch.no_grad():
+        assert torch.equal(functional.linear(*given), results[1][0])
+
+
+def test_what_is_not_widened(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(products, "min_widened_rows", lambda: 32)
+    x, weight = drawn(32, 512).bfloat16(), drawn(1100, 512).bfloat16()
+    assert products._widens(x, weight)
+    assert not products._widens(x[1:], weight) and not products._widens(x.float(), weight.float())
+    assert not products._widens(x, weight[:8]) and not products._widens(x[:, :0], weight[:, :0])
 
 
 def test_what_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:

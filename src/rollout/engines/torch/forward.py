@@ -21,7 +21,7 @@ from torch.nn.functional import embedding, scaled_dot_product_attention, silu
 from transformers import PreTrainedModel
 
 from ....kernels.memory import out_of_memory
-from ....kernels.products import addmm, linear, packed, packed_linear
+from ....kernels.products import addmm, linear, packed
 from ..lora import Adapter, LowRank
 from .shared_prompt import SharedPromptCache
 
@@ -296,9 +296,8 @@ class _Projection:
     packed: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        if self.packed is not None and x.dtype == self.weight.dtype:
-            return packed_linear(x, self.packed, self.bias)
-        return linear(x, self.weight.to(x.dtype), None if self.bias is None else self.bias.to(x.dtype))
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        return linear(x, self.weight.to(x.dtype), bias, self.packed if x.dtype == self.weight.dtype else None)
 
     def plus(self, total: Tensor, x: Tensor) -> Tensor:
         """``total`` plus the projection of ``x``; in float32 one operation, the sum inside of the product, without a
