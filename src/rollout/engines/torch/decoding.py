@@ -19,6 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ....experience import Completion, FinishReason, Request
 from ....kernels.contention import is_small
+from ....kernels.products import min_widened_rows
 from ..local import cache_numbers
 from ..lora import Adapter
 from ..weights import load_strictly
@@ -214,7 +215,7 @@ class Decoder:
     @torch.inference_mode()
     def step(self) -> None:
         """One more token for every row."""
-        if self._cache.columns >= PACKED_FROM:
+        if self._cache.columns >= PACKED_FROM and len(self.rows) < min_widened_rows():
             self.forward.pack(True)
         device = self.model.device
         tokens = torch.tensor([row.tokens[-1] for row in self.rows], device=device)
