@@ -61,6 +61,8 @@ BLOCK: Final = 512
 CACHED: Final = 512
 CACHED_FOR_TILES: Final = 128
 """Products whose code oneDNN keeps; that for tiles takes a megabyte each."""
+PLAIN: Final = (Tensor, torch.nn.Parameter)
+"""No part of a sharded tensor."""
 CAPACITY: Final = "ONEDNN_PRIMITIVE_CACHE_CAPACITY"
 
 
@@ -224,7 +226,7 @@ def _computable(x: Tensor) -> bool:
     return (
         x.dtype == torch.float32
         and x.device.type == "cpu"
-        and type(x) in (Tensor, torch.nn.Parameter)
+        and type(x) in PLAIN
         and not torch.is_autocast_enabled("cpu")
     )
 
@@ -264,6 +266,7 @@ def _widens(x: Tensor, matrix: Tensor) -> bool:
     return (
         x.dtype == matrix.dtype == torch.bfloat16
         and matrix.device.type == "cpu"
+        and type(matrix) in PLAIN
         and matrix.ndim == 2
         and x.ndim > 0
         and matrix.numel() >= MIN_TURNED
