@@ -52,10 +52,8 @@ MAX_TURNED_ROWS: Final = 96
 MAX_TURNED_LOGITS: Final = 32
 """Rows up to which bfloat16's product is turned; fewer of logits, which are turned back to be drawn from by row."""
 MIN_WIDENED_ROWS: Final = 32
-MIN_WIDENED_ROWS_WITHOUT: Final = 8
 MAX_TURNED_BLOCK_ROWS: Final = 128
-"""Rows from which bfloat16's product is computed in float32, with and without AVX512-BF16, and up to which it is turned
-then."""
+"""Rows from which bfloat16's product is computed in float32, and up to which it is turned then."""
 BLOCK: Final = 512
 """Rows of a matrix that are float32 at a time: they stay in a core's cache."""
 CACHED: Final = 512
@@ -88,6 +86,12 @@ def halves_avx512() -> bool:
     return re.search(r"^cpu family\s*: 25$", _processor(), re.MULTILINE) is not None
 
 
+def multiplies_bfloat16() -> bool:
+    """Whether the CPU does; true of any that is not x86, where torch does not say."""
+    is_x86 = torch.backends.cpu.get_cpu_capability().startswith("AVX")
+    return not is_x86 or torch.cpu._is_avx512_bf16_supported() or has_tiles()
+
+
 @cache
 def has_tiles() -> bool:
     """Whether the processor multiplies tiles of bfloat16 (AMX)."""
@@ -107,7 +111,7 @@ def min_widened_rows() -> float:
         return math.inf
     if torch.cpu._is_avx512_bf16_supported():
         return MIN_WIDENED_ROWS if "Intel" in _processor() else math.inf
-    return MIN_WIDENED_ROWS_WITHOUT
+    return 1
 
 
 def _processor() -> str:

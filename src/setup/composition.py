@@ -155,6 +155,7 @@ def register() -> None:
 
     A launcher that runs a job in this process resets Hydra's registry of plugins; registering twice is harmless.
     """
+    OmegaConf.register_new_resolver("by_bfloat16", _by_bfloat16, replace=True)
     OmegaConf.register_new_resolver("completions_at_once", _completions_at_once, replace=True)
     for plugin in (RegimeSource, RegimeSearchPath):
         Plugins.instance().register(plugin)
@@ -163,6 +164,15 @@ def register() -> None:
         if not any(isinstance(source, RegimeSource) for source in loader.get_sources()):
             RegimeSearchPath().manipulate_search_path(loader.get_search_path())
             loader.get_sources().insert(0, RegimeSource("troupe", RegimePath.within(loader.get_search_path())))
+
+
+def _by_bfloat16(with_it: str, without: str) -> str:
+    """``${by_bfloat16:A,B}``: A where this machine multiplies bfloat16, else B.  Only who asks waits for torch."""
+    import torch
+
+    from ..kernels.products import multiplies_bfloat16
+
+    return with_it if torch.cuda.is_available() or multiplies_bfloat16() else without
 
 
 def _completions_at_once(tasks: object, k: object, team: Mapping[str, str]) -> int:

@@ -20,6 +20,7 @@ from troupe.cli import sweep
 from troupe.cli.start import start
 from troupe.envs.math.ensemble import members
 from troupe.errors import ConfigError
+from troupe.kernels import products
 from troupe.setup.composition import all_choices, choices, configurations
 
 from ..worlds import SETTINGS, WORLDS, slow_but
@@ -350,3 +351,13 @@ def test_worlds_of_hydra_searchpath(own: Path) -> None:
     with configurations():
         cfg = compose("train", overrides=["env=mine", "regime=shared", f"hydra.searchpath=[file://{own}]"])
     assert list(cfg.team) == ["first", "middle", "last"]
+
+
+@pytest.mark.parametrize(("has_it", "precision"), [(True, "bf16-true"), (False, "32-true")])
+def test_a_machine_without_bfloat16_has_float32(
+    has_it: bool, precision: str, composed: Composed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: has_it)
+    cfg = composed("experiment=code_collab_lora", "scale=coder")
+    assert cfg.strategy.precision == precision
+    assert cfg.engine.dtype == ("bfloat16" if precision == "bf16-true" else None)  # of evaluations of the run, too

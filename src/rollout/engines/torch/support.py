@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 
@@ -19,6 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import GenerationMixin, PreTrainedModel, PreTrainedTokenizerBase
 
+from ....kernels.products import multiplies_bfloat16
 from ..base import UnsupportedModelError
 from ..plain_pass import (
     BFLOAT16_ROUNDING,
@@ -175,6 +177,9 @@ def _decoded(forward: Forward, sequences: Tensor, lengths: Sequence[int]) -> lis
     return list(torch.stack(steps, 1))
 
 
+log = logging.getLogger(__name__)
+
+
 def in_dtype(model: PreTrainedModel, dtype: str | None) -> PreTrainedModel:
     """``model``, or a copy of it with weights in ``dtype``, if it has another; a learner may train ``model`` itself.
 
@@ -182,6 +187,11 @@ def in_dtype(model: PreTrainedModel, dtype: str | None) -> PreTrainedModel:
     """
     if dtype is None or model.dtype == DTYPES[dtype]:
         return model
+    if DTYPES[dtype] == torch.bfloat16 and model.device.type == "cpu" and not multiplies_bfloat16():
+        log.warning(
+            "engine.dtype=bfloat16: this CPU has no instructions for it (AVX512-BF16, AMX); engine.dtype=float32 takes "
+            "a half to a quarter of the time"
+        )
     converted = copy.deepcopy(model)
     for parameter in converted.parameters():
         parameter.data = parameter.data.to(DTYPES[dtype])

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from troupe.kernels import products
-from troupe.rollout.engines.torch import decoding, forward
+from troupe.rollout.engines.torch import decoding, forward, support
 from troupe.rollout.engines.torch.engine import TorchEngine
 from troupe.rollout.engines.torch.forward import FusedForward, ModuleForward, shared_beginning
 
@@ -193,10 +193,12 @@ async def test_bfloat16_models_decode(tokenizer):
     assert all(isinstance(x, float) for c in nodes[0] for x in c.logprobs)
 
 
-async def test_a_dtype_of_its_own_leaves_the_model_alone(tokenizer):
+async def test_a_dtype_of_its_own_leaves_the_model_alone(tokenizer, caplog):
     model = build()
     weights = copy.deepcopy(model.state_dict())
-    engine = TorchEngine({"p": model}, tokenizer, dtype="bfloat16")
+    with caplog.at_level("WARNING"):
+        engine = TorchEngine({"p": model}, tokenizer, dtype="bfloat16")
+    assert ("no instructions" in caplog.text) == (not support.multiplies_bfloat16())
     assert decoder(engine).model.dtype == torch.bfloat16
     assert decoder(engine).model.model.rotary_emb.inv_freq.dtype == torch.float32
     requests = [request(4), request(60)]
