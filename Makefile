@@ -13,7 +13,7 @@ RAY  := $(VENV)/.ray-$(KEY)
 DEEPSPEED := $(VENV)/.deepspeed-$(KEY)
 PEERS := $(VENV)/.peers-$(KEY)
 NOTEBOOK := $(VENV)/.notebook-$(KEY)
-GGUF := $(VENV)/.gguf-$(KEY)
+GGUF := $(VENV)/.quantised-$(KEY)
 GYM := $(VENV)/.gym-$(KEY)
 SITE := $(VENV)/.site-$(KEY)
 BROWSER := $(VENV)/.browser-$(KEY)
@@ -376,7 +376,7 @@ $(GYM): $(DEV)
 $(GGUF): $(CORE)
 	@echo 'Installing the readers of GGUF files and of published problems'
 	@$(PIP) -e '.[gguf,math]'
-	@rm -f $(VENV)/.gguf-* && touch $@
+	@rm -f $(VENV)/.gguf-* $(VENV)/.quantised-* && touch $@
 
 $(SITE): $(DEV)
 	@echo 'Installing MkDocs'

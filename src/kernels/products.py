@@ -13,7 +13,8 @@ are rounded up to few (:func:`few_sizes`; rows that are all 0 are added, and lef
 brings it at every call.  With few rows that takes longer than the product, so that they become the second matrix:
 ``W x^T`` in place of ``x W^T``.  With AVX-512 and no tiles that gains little; there a matrix that is multiplied many
 times gets a copy in that order (:func:`packed`), which halves the time of a product of 8 rows (``bench/products.py
---bfloat16``).
+--bfloat16``).  On Intel's processors without tiles AVX-512 multiplies bfloat16 at half of float32's rate, and others
+have no instruction for it: with many rows the matrix becomes float32 there, a block at a time (:func:`_widened`).
 """
 
 from __future__ import annotations
@@ -52,10 +53,12 @@ MAX_TURNED_ROWS: Final = 96
 MAX_TURNED_LOGITS: Final = 32
 """Rows up to which bfloat16's product is turned; fewer of logits, which are turned back to be drawn from by row."""
 MIN_WIDENED_ROWS: Final = 32
+MIN_WIDENED_ROWS_WITHOUT: Final = 8
 MAX_TURNED_BLOCK_ROWS: Final = 128
-"""Rows from which bfloat16's product is computed in float32, and up to which it is turned then."""
+"""Rows from which bfloat16's product is computed in float32, with and without AVX512-BF16, and up to which it is turned
+then."""
 BLOCK: Final = 512
-"""Rows of a matrix that are float32 at a time: they stay in a core's cache."""
+"""Rows of a matrix that are float32 at a time."""
 CACHED: Final = 512
 CACHED_FOR_TILES: Final = 128
 """Products whose code oneDNN keeps; that for tiles takes a megabyte each."""
@@ -104,16 +107,16 @@ def packs() -> bool:
     return has_onednn() and torch.cpu._is_avx512_bf16_supported() and not has_tiles()
 
 
-@cache
 def min_widened_rows() -> float:
     """Rows from which products of bfloat16 are faster in float32 on this machine."""
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX") or has_tiles():
         return math.inf
     if torch.cpu._is_avx512_bf16_supported():
         return MIN_WIDENED_ROWS if "Intel" in _processor() else math.inf
-    return 1
+    return MIN_WIDENED_ROWS_WITHOUT
 
 
+@cache
 def _processor() -> str:
     """What the system calls the processor."""
     try:
@@ -150,7 +153,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, copy: Tens
     """
     if _turns(input, weight) and (bias is None or bias.dtype == weight.dtype):
         return _turned(input, weight, bias)
-    if not _widens(input, weight) or (bias is not None and bias.dtype != weight.dtype):
+    if not _widens(input, weight, bias):
         if copy is not None:
             return _onednn(input, copy, bias)
         if not _suits(input, weight.t()) or not _fits(bias, weight):
@@ -184,7 +187,7 @@ class FastLinear(TorchFunctionMode):
 
 def fast_linear(weight: Tensor) -> AbstractContextManager[object]:
     """:class:`FastLinear` where it helps a model with such weights, which it would slow down elsewhere."""
-    helps = use_onednn() if _computable(weight) else weight.dtype == torch.bfloat16 and min_widened_rows() < math.inf
+    helps = use_onednn() if _computable(weight) else _is_wide(weight) and min_widened_rows() < math.inf
     return FastLinear() if helps else nullcontext()
 
 
@@ -265,18 +268,27 @@ def _turned(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return (result if bias is None else result + bias).unflatten(0, x.shape[:-1])
 
 
-def _widens(x: Tensor, matrix: Tensor) -> bool:
-    """Whether the product of bfloat16 of ``x`` (..., m) and a matrix, turned or not, is faster in float32."""
+def _is_wide(matrix: Tensor) -> bool:
+    """Whether it is a matrix of bfloat16 that may be multiplied in float32."""
     return (
-        x.dtype == matrix.dtype == torch.bfloat16
+        matrix.dtype == torch.bfloat16
         and matrix.device.type == "cpu"
         and type(matrix) in PLAIN
         and matrix.ndim == 2
-        and x.ndim > 0
-        and matrix.numel() >= MIN_TURNED
-        and x.numel() >= min_widened_rows() * x.shape[-1]
-        and x.numel() > 0
         and not torch.is_autocast_enabled("cpu")
+    )
+
+
+def _widens(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> bool:
+    """Whether the product of ``x`` (..., m) and a matrix, turned or not, is one of bfloat16, and faster in float32."""
+    if x.dtype != torch.bfloat16 or x.ndim == 0 or x.shape[-1] == 0 or not _is_wide(matrix):
+        return False
+    rows = x.numel() // x.shape[-1]
+    return (
+        rows >= min_widened_rows()
+        and min(matrix.shape) >= MIN_SIDE
+        and rows * matrix.numel() >= MIN_SIZE
+        and (bias is None or (bias.dtype == matrix.dtype and bias.shape == matrix.shape[:1]))
     )
 
 
@@ -326,7 +338,8 @@ class _Linear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
+        ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight if ctx.needs_input_grad[0] else None)
+        ctx.shape = x.shape
         return _product(x, weight, bias).detach()  # no view for autograd: a model may change it in place
 
     @staticmethod
@@ -336,7 +349,7 @@ class _Linear(torch.autograd.Function):
         flat = grad.flatten(0, -2)
         needed = ctx.needs_input_grad
         return (
-            matmul(flat, weight).view_as(x) if needed[0] else None,
+            matmul(flat, weight).view(ctx.shape) if needed[0] else None,
             weight_gradient(flat, x.flatten(0, -2)) if needed[1] else None,
             flat.sum(0) if needed[2] else None,
         )

@@ -90,19 +90,28 @@ needs_bfloat16 = pytest.mark.skipif(
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_product_by_a_packed_matrix_is_as_near_as_torchs(rows, bias, monkeypatch) -> None:
     monkeypatch.setattr(products, "packs", lambda: True)
+    monkeypatch.setattr(products, "has_tiles", lambda: False)
     monkeypatch.setattr(products, "min_widened_rows", lambda: math.inf)
+    multiplied, way = [], products._onednn
+    monkeypatch.setattr(products, "_onednn", lambda x, m, *more: multiplied.append(m.is_mkldnn) or way(x, m, *more))
     x, weight = drawn(2, rows, 512).bfloat16(), drawn(1100, 512).bfloat16()
     added = drawn(1100).bfloat16() if bias else None
     ours = linear(x, weight, added, products.packed(weight))
     exact = functional.linear(x.double(), weight.double(), None if added is None else added.double())
     apart = [(each.double() - exact).norm() for each in (ours, functional.linear(x, weight, added))]
     assert ours.shape == exact.shape and ours.dtype == torch.bfloat16 and apart[0] <= 2 * apart[1]
+    assert multiplied == [True]
+
+
+class Part(Tensor):
+    """As a sharded tensor, no plain one."""
 
 
 @pytest.mark.parametrize("rows", [1, 40, 300])
 @pytest.mark.parametrize("bias", [False, True])
 def test_a_widened_product_and_its_gradients_are_as_near_as_torchs(rows, bias, monkeypatch) -> None:
     monkeypatch.setattr(products, "min_widened_rows", lambda: 1)
+    monkeypatch.setattr(products, "has_tiles", lambda: False)
     called = []
     for name in ("_widened", "_widened_sum"):
         way = getattr(products, name)
@@ -130,6 +139,32 @@ def test_what_is_not_widened(monkeypatch: pytest.MonkeyPatch) -> None:
     assert products._widens(x, weight)
     assert not products._widens(x[1:], weight) and not products._widens(x.float(), weight.float())
     assert not products._widens(x, weight[:8]) and not products._widens(x[:, :0], weight[:, :0])
+    assert not products._widens(x, weight, drawn(1100)) and not products._widens(x, weight, drawn(1).bfloat16())
+    assert not products._widens(x, weight.as_subclass(Part)) and not products._widens(x, weight.to("meta"))
+    assert isinstance(products.fast_linear(weight), products.FastLinear)
+    assert not isinstance(products.fast_linear(weight.to("meta")), products.FastLinear)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert not products._widens(x, weight)
+    monkeypatch.setattr(products, "min_widened_rows", lambda: math.inf)
+    assert not products._widens(x, weight) and not isinstance(products.fast_linear(weight), products.FastLinear)
+
+
+@pytest.mark.parametrize(
+    ("rows", "has_bfloat16", "tiles", "intel"),
+    [
+        (32, True, False, True),
+        (8, False, False, True),
+        (8, False, False, False),
+        (math.inf, True, False, False),
+        (math.inf, True, True, True),
+    ],
+)
+def test_from_how_many_rows_products_are_widened(rows, has_bfloat16, tiles, intel, monkeypatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has_bfloat16)
+    monkeypatch.setattr(products, "has_tiles", lambda: tiles)
+    monkeypatch.setattr(products, "_processor", lambda: "model name : Intel(R) Xeon(R)" if intel else "AMD EPYC")
+    assert products.min_widened_rows() == rows
 
 
 def test_what_is_not_packed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,7 +244,11 @@ def test_onednn_gets_no_matrix_with_gaps(rows: int, monkeypatch: pytest.MonkeyPa
 def test_a_frozen_matrix_gets_no_gradient() -> None:
     layer = nn.Linear(256, 256).requires_grad_(False)
     x = drawn(64, 256).requires_grad_()
-    linear(x, layer.weight, layer.bias).sum().backward()
+    kept: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda each: kept.append(each) or each, lambda each: each):
+        result = linear(x, layer.weight, layer.bias)
+    assert all(each.shape != x.shape for each in kept)
+    result.sum().backward()
     assert layer.weight.grad is None and layer.bias.grad is None
     assert x.grad is not None
     near(x.grad, layer.weight.double().sum(0).expand(64, -1))

@@ -32,7 +32,7 @@ from .shared_prompt import SharedPromptCache
 # busy, few enough for the caches of a CPU.
 PREFILL_TOKENS, PREFILL_LOGITS = 4096, 1 << 26
 PACKED_FROM = 16
-"""Room for tokens of a completion from which the matrices are copied for it."""
+"""Tokens that a completion may still have from which the matrices are copied for it."""
 
 
 @dataclass(eq=False)
@@ -215,7 +215,8 @@ class Decoder:
     @torch.inference_mode()
     def step(self) -> None:
         """One more token for every row."""
-        if self._cache.columns >= PACKED_FROM and len(self.rows) < min_widened_rows():
+        left = max(row.job.request.sampling.max_tokens - len(row.tokens) for row in self.rows)
+        if left >= PACKED_FROM and len(self.rows) < min_widened_rows():
             self.forward.pack(True)
         device = self.model.device
         tokens = torch.tensor([row.tokens[-1] for row in self.rows], device=device)

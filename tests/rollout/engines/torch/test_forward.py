@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -77,16 +77,16 @@ def multiplied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     if not (products.has_onednn() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         pytest.skip("oneDNN has no bfloat16 here")
     monkeypatch.setattr(products, "packs", lambda: True)
+    monkeypatch.setattr(products, "has_tiles", lambda: False)
     monkeypatch.setattr(products, "MIN_TURNED", 0)
     monkeypatch.setattr(decoding, "PACKED_FROM", 1)
+    for module in (products, decoding):
+        monkeypatch.setattr(module, "min_widened_rows", lambda: math.inf)
     rows = []
-
-    def noted(x: torch.Tensor, weight: torch.Tensor, bias: Any = None, copy: Any = None) -> torch.Tensor:
-        if copy is not None:
-            rows.append(len(x))
-        return products.linear(x, weight, bias, copy)
-
-    monkeypatch.setattr(forward, "linear", noted)
+    way = products._onednn
+    monkeypatch.setattr(
+        products, "_onednn", lambda x, matrix, bias: (matrix.is_mkldnn and rows.append(len(x))) or way(x, matrix, bias)
+    )
     return rows
 
 
