@@ -184,9 +184,10 @@ added the figure. Figures of different commits are not figures of one version. A
 and met where it is on every processor.
 
 Family 25, model 17 is a Zen 4, family 6, model 207 an Intel Xeon without AMX: on both MKL multiplies as fast as oneDNN,
-hence the peers do. At the rate of large products on the former, 109 GFLOP/s, the products of `update_short_vs_trl` take 0.19 of our 0.27 s and 0.47 of TRL's 0.79 s
-(which reads each prompt K times), those of `rollout_short_vs_hf` 0.07 of our 0.19 s and 0.16 of generate's 0.53 s; in
-`rollout_long_vs_hf` two fifths of our time are attention's products, at half of that rate.
+hence the peers do. At the rate of large products on the former, 109 GFLOP/s, the products of `update_short_vs_trl` take
+0.19 of our 0.27 s and 0.47 of TRL's 0.79 s (which reads each prompt K times), those of `rollout_short_vs_hf` 0.07 of
+our 0.19 s and 0.16 of generate's 0.53 s; in `rollout_long_vs_hf` two fifths of our time are attention's products, at
+half of that rate.
 
 """
 UNNAMED = "not recorded"

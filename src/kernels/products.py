@@ -52,11 +52,11 @@ PACKED_ROWS: Final = 64
 MAX_TURNED_ROWS: Final = 96
 MAX_TURNED_LOGITS: Final = 32
 """Rows up to which bfloat16's product is turned; fewer of logits, which are turned back to be drawn from by row."""
-MIN_WIDENED_ROWS: Final = 32
-MIN_WIDENED_ROWS_WITHOUT: Final = 8
+FEW_ROWS: Final = 32
+FEW_ROWS_WITHOUT: Final = 8
+"""Rows for each thread above which bfloat16's product is computed in float32, with and without AVX512-BF16."""
 MAX_TURNED_BLOCK_ROWS: Final = 128
-"""Rows from which bfloat16's product is computed in float32, with and without AVX512-BF16, and up to which it is turned
-then."""
+"""Rows up to which it is turned then."""
 BLOCK: Final = 512
 """Rows of a matrix that are float32 at a time."""
 CACHED: Final = 512
@@ -112,8 +112,8 @@ def min_widened_rows() -> float:
     if not torch.backends.cpu.get_cpu_capability().startswith("AVX") or has_tiles():
         return math.inf
     if torch.cpu._is_avx512_bf16_supported():
-        return MIN_WIDENED_ROWS if "Intel" in _processor() else math.inf
-    return MIN_WIDENED_ROWS_WITHOUT
+        return FEW_ROWS * torch.get_num_threads() + 1 if "Intel" in _processor() else math.inf
+    return FEW_ROWS_WITHOUT * torch.get_num_threads() + 1
 
 
 @cache

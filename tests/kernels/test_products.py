@@ -152,14 +152,15 @@ def test_what_is_not_widened(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("rows", "has_bfloat16", "tiles", "intel"),
     [
-        (32, True, False, True),
-        (8, False, False, True),
-        (8, False, False, False),
+        (65, True, False, True),
+        (17, False, False, True),
+        (17, False, False, False),
         (math.inf, True, False, False),
         (math.inf, True, True, True),
     ],
 )
 def test_from_how_many_rows_products_are_widened(rows, has_bfloat16, tiles, intel, monkeypatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX512")
     monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: has_bfloat16)
     monkeypatch.setattr(products, "has_tiles", lambda: tiles)
