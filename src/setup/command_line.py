@@ -335,8 +335,13 @@ def _nearest_choice(group: str, name: str, known: Sequence[str]) -> str:
 
 
 def _keys(cfg: DictConfig) -> set[str]:
-    """The dotted keys of all leaves, and of what they are below."""
-    return {key for leaf, _ in flat(_plain(cfg)) for key in accumulate(leaf.split("."), "{}.{}".format)}
+    """The dotted keys of all leaves, and of what they are below; of a list's items by their places."""
+
+    def by_place(value: Any) -> Any:
+        items = dict(enumerate(value)) if isinstance(value, list) else value
+        return {str(key): by_place(item) for key, item in items.items()} if isinstance(items, dict) else items
+
+    return {key for leaf, _ in flat(by_place(_plain(cfg))) for key in accumulate(leaf.split("."), "{}.{}".format)}
 
 
 def _plain(cfg: DictConfig, *, resolve: bool = False) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from troupe.setup.command_line import check_command_line, fail
         ["experiment=sokoban_specialized", "policy@policies.tool=[laptop,remote]", "policies.tool.remote.model=m"],
         ["+policies.tool.optimizer.fused=true", "~policies.plan", "++env.size=3", "hydra.job.name=x"],
         ["logger=[csv,wandb]", "logger.wandb.mode=x"],
+        ["env=reasoning_gym", "env.train.0.name=word_sorting"],
         ["--multirun", "env=code,couplet", "regime=choice(shared,lora)", "policies.tester.base=x"],
         ["--config-name", "mine", "anything=1"],
         ["algorithm.update.clip_norm=inf", "+env.limit=inf"],  # no bound
@@ -37,6 +38,10 @@ def test_words_that_are_left_to_hydra_or_right(words: list[str]) -> None:
         (["regime=lroa"], r"^regime=lroa is unknown; did you mean lora\? Known: lora, shared, single, specialized$"),
         (["regime=mean"], r"^regime=mean is unknown\. Known: lora"),  # a hint at shared would be far
         (["experiment=go"], r"^experiment=go is unknown\. Known: WORLD_REGIME, of code, .*; lora, shared"),
+        (
+            ["env=reasoning_gym", "env.train.0.nam=x"],
+            r"env\.train\.0\.nam is an unknown key; did you mean env\.train\.0\.name\?",
+        ),
         (["loop.iteration=3"], r"did you mean loop\.iterations\? docs/configuration\.md lists all keys$"),
         (["regime=shared", "policies.tool.base=x"], r"policies\.tool\.base is an unknown key; did you mean policies\."),
         (["policy@policies.tol=[laptop,frozen]"], r"Could not override 'policy@policies\.tol'\. Did you mean"),
