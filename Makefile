@@ -376,7 +376,7 @@ $(GYM): $(DEV)
 $(GGUF): $(CORE)
 	@echo 'Installing the readers of GGUF files and of published problems'
 	@$(PIP) -e '.[gguf,math]'
-	@rm -f $(VENV)/.gguf-* $(VENV)/.quantised-* && touch $@
+	@rm -f $(VENV)/.quantised-* && touch $@
 
 $(SITE): $(DEV)
 	@echo 'Installing MkDocs'

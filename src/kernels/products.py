@@ -153,10 +153,11 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, copy: Tens
     """
     if _turns(input, weight) and (bias is None or bias.dtype == weight.dtype):
         return _turned(input, weight, bias)
-    if not _widens(input, weight, bias):
+    fits = _fits(bias, weight)
+    if not (fits and _widens(input, weight)):
         if copy is not None:
             return _onednn(input, copy, bias)
-        if not _suits(input, weight.t()) or not _fits(bias, weight):
+        if not (fits and _suits(input, weight.t())):
             return functional.linear(input, weight, bias)
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (input, weight, bias)):
         result: Tensor = _Linear.apply(input, weight, bias)
@@ -187,8 +188,8 @@ class FastLinear(TorchFunctionMode):
 
 def fast_linear(weight: Tensor) -> AbstractContextManager[object]:
     """:class:`FastLinear` where it helps a model with such weights, which it would slow down elsewhere."""
-    helps = use_onednn() if _computable(weight) else _is_wide(weight) and min_widened_rows() < math.inf
-    return FastLinear() if helps else nullcontext()
+    narrow = _computable(weight, torch.bfloat16) and min_widened_rows() < math.inf
+    return FastLinear() if narrow or (_computable(weight) and use_onednn()) else nullcontext()
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -228,14 +229,9 @@ def _dense(matrix: Tensor) -> Tensor:
     return matrix.contiguous() if matrix.stride(1) == 1 else matrix.t().contiguous().t()
 
 
-def _computable(x: Tensor) -> bool:
-    """Whether oneDNN's products are for such tensors."""
-    return (
-        x.dtype == torch.float32
-        and x.device.type == "cpu"
-        and type(x) in PLAIN
-        and not torch.is_autocast_enabled("cpu")
-    )
+def _computable(x: Tensor, dtype: torch.dtype = torch.float32) -> bool:
+    """Whether the products of ``dtype`` here are for such tensors."""
+    return x.dtype == dtype and x.device.type == "cpu" and type(x) in PLAIN and not torch.is_autocast_enabled("cpu")
 
 
 def _suits(x: Tensor, matrix: Tensor) -> bool:
@@ -268,28 +264,14 @@ def _turned(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return (result if bias is None else result + bias).unflatten(0, x.shape[:-1])
 
 
-def _is_wide(matrix: Tensor) -> bool:
-    """Whether it is a matrix of bfloat16 that may be multiplied in float32."""
-    return (
-        matrix.dtype == torch.bfloat16
-        and matrix.device.type == "cpu"
-        and type(matrix) in PLAIN
-        and matrix.ndim == 2
-        and not torch.is_autocast_enabled("cpu")
-    )
-
-
-def _widens(x: Tensor, matrix: Tensor, bias: Tensor | None = None) -> bool:
+def _widens(x: Tensor, matrix: Tensor) -> bool:
     """Whether the product of ``x`` (..., m) and a matrix, turned or not, is one of bfloat16, and faster in float32."""
-    if x.dtype != torch.bfloat16 or x.ndim == 0 or x.shape[-1] == 0 or not _is_wide(matrix):
+    if not (_computable(x, torch.bfloat16) and _computable(matrix, torch.bfloat16)):
+        return False
+    if x.ndim == 0 or matrix.ndim != 2 or x.shape[-1] == 0:
         return False
     rows = x.numel() // x.shape[-1]
-    return (
-        rows >= min_widened_rows()
-        and min(matrix.shape) >= MIN_SIDE
-        and rows * matrix.numel() >= MIN_SIZE
-        and (bias is None or (bias.dtype == matrix.dtype and bias.shape == matrix.shape[:1]))
-    )
+    return rows >= min_widened_rows() and min(matrix.shape) >= MIN_SIDE and rows * matrix.numel() >= MIN_SIZE
 
 
 def _widened(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -315,7 +297,7 @@ def _widened_sum(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _fits(bias: Tensor | None, weight: Tensor) -> bool:
-    return bias is None or (_computable(bias) and bias.shape == weight.shape[:1] and bias.is_contiguous())
+    return bias is None or (_computable(bias, weight.dtype) and bias.shape == weight.shape[:1] and bias.is_contiguous())
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

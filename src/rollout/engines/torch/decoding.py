@@ -78,6 +78,9 @@ class Row:
     parts: tuple[Part, ...] | None = None
     """The prompt's keys and values; None where they are not kept."""
 
+    def tokens_left(self) -> int:
+        return self.job.request.sampling.max_tokens - len(self.tokens)
+
 
 class Decoder:
     """The rows of one policy that decode together.
@@ -215,8 +218,7 @@ class Decoder:
     @torch.inference_mode()
     def step(self) -> None:
         """One more token for every row."""
-        left = max(row.job.request.sampling.max_tokens - len(row.tokens) for row in self.rows)
-        if left >= PACKED_FROM and len(self.rows) < min_widened_rows():
+        if len(self.rows) < min_widened_rows() and any(row.tokens_left() >= PACKED_FROM for row in self.rows):
             self.forward.pack(True)
         device = self.model.device
         tokens = torch.tensor([row.tokens[-1] for row in self.rows], device=device)
