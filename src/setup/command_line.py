@@ -8,7 +8,7 @@ import shlex
 import sys
 import traceback
 from argparse import ArgumentParser
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Collection, Mapping, Sequence
 from importlib.util import find_spec
 from itertools import accumulate
 from pathlib import Path
@@ -135,10 +135,10 @@ def check_overrides(
     try:
         cfg = _composed(config, words)
     except ConfigError:  # perhaps because of a key that does not exist
-        _check_keys(keys, _keys(_composed(config, choices)), own, taken)
+        _check_keys(keys, _composed(config, choices), own, taken)
         raise
     if not _keys(cfg).issuperset(keys):  # a key that does not exist, or one below a value that another override removes
-        _check_keys(keys, _keys(_composed(config, choices)), own, taken)
+        _check_keys(keys, _composed(config, choices), own, taken)
     values = _plain(cfg)
     check_finite(values)
     if config == "train":
@@ -152,9 +152,12 @@ def check_overrides(
 _UNNAMED = ("name=none", "run_dir=none")
 
 
-def _check_keys(keys: Sequence[str], known: Set[str], own: Collection[str], taken: Collection[str]) -> None:
+def _check_keys(keys: Sequence[str], cfg: DictConfig, own: Collection[str], taken: Collection[str]) -> None:
+    known, leaves = _keys(cfg), dict(flat(_plain(cfg)))
     for key in keys:
         if key not in known:
+            if leaves.get(section := key.rpartition(".")[0]) == {}:
+                raise ConfigError(f"{key}: the keys of {section} are not listed; a plus adds one: +{key}=VALUE")
             names = (known | {*own}) - {*taken}
             raise ConfigError(f"{key} is an unknown key{near(key, names)} docs/configuration.md lists all keys")
 

@@ -42,6 +42,7 @@ def test_words_that_are_left_to_hydra_or_right(words: list[str]) -> None:
             ["env=reasoning_gym", "env.train.0.nam=x"],
             r"env\.train\.0\.nam is an unknown key; did you mean env\.train\.0\.name\?",
         ),
+        (["policies.tool.chat.prefill=x"], r"^policies\.tool\.chat\.prefill: .* a plus adds one: \+policies\."),
         (["loop.iteration=3"], r"did you mean loop\.iterations\? docs/configuration\.md lists all keys$"),
         (["regime=shared", "policies.tool.base=x"], r"policies\.tool\.base is an unknown key; did you mean policies\."),
         (["policy@policies.tol=[laptop,frozen]"], r"Could not override 'policy@policies\.tol'\. Did you mean"),
