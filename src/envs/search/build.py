@@ -2,7 +2,7 @@
 
 CORPUS is a file (.jsonl, .json, .parquet, .csv) or a name on the hub, with the columns ``title`` and ``text``, or
 ``contents`` (the title on the first line, as in Pyserini's and FlashRAG's corpora), or it is a set of questions with
-paragraphs: ``context`` (HotpotQA, 2WikiMultiHopQA) or ``paragraphs`` (MuSiQue).
+paragraphs: ``context`` (HotpotQA, 2WikiMultiHopQA; the hub's form or their authors') or ``paragraphs`` (MuSiQue).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 from ..datasets import CellError, Columns, DataError, Table
 from .index import Index, Passage
+from .sources import pairs
 
 Reader = Callable[[Mapping[str, Any]], Iterator[Passage]]
 
@@ -50,11 +51,10 @@ def _contents(row: Mapping[str, Any]) -> Iterator[Passage]:
 
 
 def _context(row: Mapping[str, Any]) -> Iterator[Passage]:
-    try:
-        for title, sentences in zip(row["context"]["title"], row["context"]["sentences"], strict=True):
-            yield Passage(title, "".join(sentences))
-    except (KeyError, TypeError, ValueError) as error:
-        raise CellError("context", "expected title and sentences of equal length") from error
+    for title, sentences in pairs(row, "context", "title", "sentences"):
+        if not isinstance(sentences, list) or not all(isinstance(each, str) for each in sentences):
+            raise CellError("context", f"expected a list of sentences, got {sentences!r:.40}")
+        yield Passage(title, "".join(sentences))
 
 
 def _paragraphs(row: Mapping[str, Any]) -> Iterator[Passage]:
@@ -68,7 +68,7 @@ def _paragraphs(row: Mapping[str, Any]) -> Iterator[Passage]:
 SCHEMAS: tuple[tuple[Columns, Reader], ...] = (
     ({"title": str, "text": str}, _title_and_text),
     ({"contents": str}, _contents),
-    ({"context": dict}, _context),
+    ({"context": (dict, list)}, _context),
     ({"paragraphs": list}, _paragraphs),
 )
 """The columns of passages, and their reader; the first that fit are read."""

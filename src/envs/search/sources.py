@@ -98,12 +98,10 @@ class HotpotQA(SearchSource):
 
     hub = "hotpotqa/hotpot_qa"
     config: str | None = "distractor"
-    cells: ClassVar[Columns] = {"question": str, "answer": str, "supporting_facts": dict}
+    cells: ClassVar[Columns] = {"question": str, "answer": str, "supporting_facts": (dict, list)}
 
     def item(self, row: Mapping[str, Any]) -> SearchQuestion:
-        titles = row["supporting_facts"].get("title")
-        if not isinstance(titles, list):
-            raise CellError("supporting_facts", f"expected a list of titles, got {titles!r:.40}")
+        titles = [title for title, _ in pairs(row, "supporting_facts", "title", "sent_id")]
         return _question(row["question"], [row["answer"]], titles)
 
 
@@ -143,6 +141,20 @@ class Bamboogle(SearchSource):
 
     def item(self, row: Mapping[str, Any]) -> SearchQuestion:
         return _question(row["Question"], [row["Answer"]], column="Question")
+
+
+def pairs(row: Mapping[str, Any], column: str, first: str, second: str) -> list[tuple[Any, Any]]:
+    """The pairs of a cell, texts with something: a list of each side on the hub, a list of pairs in the files of the
+    data sets' authors.
+    """
+    cell = row[column]
+    try:
+        both = list(zip(cell[first], cell[second], strict=True)) if isinstance(cell, dict) else cell
+        if all(isinstance(text, str) for text, _ in both):
+            return both
+    except (KeyError, TypeError, ValueError):
+        pass
+    raise CellError(column, f"expected {first} and {second} of equal length, or pairs of them")
 
 
 def _question(

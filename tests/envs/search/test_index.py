@@ -73,6 +73,7 @@ ROWS = {
     "title and text": {"id": "1", "title": "London", "text": "On the Thames."},
     "contents": {"id": "1", "contents": '"London"\nOn the Thames.'},
     "context": {"id": "a", "context": {"title": ["London"], "sentences": [["On ", "the Thames."]]}},
+    "context of pairs": {"_id": "a", "context": [["London", ["On ", "the Thames."]]]},
     "paragraphs": {"paragraphs": [{"idx": 0, "title": "London", "paragraph_text": "On the Thames."}]},
 }
 
@@ -96,6 +97,8 @@ def test_an_index_is_made_of_every_kind_of_corpus(schema: str, path: Path, capsy
         ({"body": "x"}, r"no columns of passages \(title, text; contents; context; paragraphs\); its columns are body"),
         ({"title": "x", "text": 3}, "row 0, column text: expected str, got int"),
         ({"context": {"title": ["x"], "sentences": []}}, "row 0, column context: expected title and sentences"),
+        ({"context": [[1, ["x"]]]}, "row 0, column context: expected title and sentences"),
+        ({"context": [["x", "y"]]}, "row 0, column context: expected a list of sentences, got 'y'"),
         ({"paragraphs": [{"title": "x"}]}, "row 0, column paragraphs: expected title and paragraph_text"),
     ],
 )

@@ -86,6 +86,13 @@ def test_every_set_is_read_by_its_schema(source: type[SearchSource], write: Call
     assert list(source(write(row, row)).items(Counter())) == [question, question]
 
 
+@pytest.mark.parametrize("source", [HotpotQA, TwoWikiMultiHopQA], ids=lambda source: source.__name__)
+def test_the_files_of_the_authors_have_pairs(source: type[SearchSource], write: Callable[..., str]) -> None:
+    row, question = ROWS[source]
+    facts = [["A", 0], ["B", 2], ["A", 1]]
+    assert list(source(write({**row, "supporting_facts": facts})).items(Counter())) == [question]
+
+
 def test_what_cannot_be_answered_is_left_out_and_counted(write: Callable[..., str]) -> None:
     counts: Counter[str] = Counter()
     assert not [*MuSiQue(write({**MUSIQUE, "answerable": False})).items(counts)]
@@ -103,7 +110,8 @@ def test_what_cannot_be_answered_is_left_out_and_counted(write: Callable[..., st
         (NaturalQuestions, {"question": " ", "answer": ["Ann"]}, "row 0, column question: it is empty"),
         (Bamboogle, {"Question": "", "Answer": "x"}, "row 0, column Question: it is empty"),
         (Bamboogle, {"question": "q", "answer": "x"}, "has no column Question, Answer"),
-        (HotpotQA, hops(supporting_facts={"sent_id": [1]}), "column supporting_facts: expected a list of titles"),
+        (HotpotQA, hops(supporting_facts={"sent_id": [1]}), "column supporting_facts: expected title and sent_id"),
+        (HotpotQA, hops(supporting_facts=[["A", 0], ["B"]]), "row 0, column supporting_facts: expected title and sent"),
         (MuSiQue, {**MUSIQUE, "paragraphs": [{"title": "A"}]}, "column paragraphs: expected title and is_supporting"),
     ],
 )
