@@ -28,7 +28,7 @@ MATRICES = {  # outputs, inputs
     "0.5B, gate and up": (9728, 896),
     "0.5B, down": (896, 4864),
 }
-ROWS = (4, 16, 64, 1024)
+ROWS = (1, 8, 64, 1024)
 
 
 def main() -> None:
