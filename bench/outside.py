@@ -267,7 +267,9 @@ def main() -> None:
     if options.command == "play":
         own = [f"scale.base={options.base}", f"engine.dtype={options.dtype}"]
         own += [f"policies.solo.sampling.eval.max_tokens={options.tokens}", *words]
-        if qwen := options.prompt == "qwen":
+        if (qwen := options.prompt == "qwen") and options.benchmark != "humaneval":
+            parser.error("--prompt qwen is for humaneval")
+        if qwen:
             chat, sampling = "+policies.solo.chat.prefill", "policies.solo.sampling.eval.stop"
             own += [f'{chat}="{BEGIN}"', f'{sampling}=["{END}"]']
         with initialize_config_module("troupe.configs", version_base="1.3"):

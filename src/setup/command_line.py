@@ -156,8 +156,8 @@ def _check_keys(keys: Sequence[str], cfg: DictConfig, own: Collection[str], take
     known, leaves = _keys(cfg), dict(flat(_plain(cfg)))
     for key in keys:
         if key not in known:
-            if leaves.get(section := key.rpartition(".")[0]) == {}:
-                raise ConfigError(f"{key}: the keys of {section} are not listed; a plus adds one: +{key}=VALUE")
+            if leaves.get(section := key.rpartition(".")[0]) == {} or section.endswith(".chat"):
+                raise ConfigError(f"{key}: {section} lists no such key; a plus adds one: +{key}=VALUE")
             names = (known | {*own}) - {*taken}
             raise ConfigError(f"{key} is an unknown key{near(key, names)} docs/configuration.md lists all keys")
 
@@ -363,5 +363,5 @@ def _composed(config: str, groups: list[str]) -> DictConfig:
         raise ConfigError(f"not YAML: {' '.join(str(error).split())}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{' '.join(groups)}: one of the files is not YAML, because not text: {error}") from error
-    except HydraException as error:
+    except (HydraException, ValueError) as error:  # a ValueError for a key below a list that is no number
         raise ConfigError(" ".join(f"{error} {error.__cause__ or ''}".split())) from error

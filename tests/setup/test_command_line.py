@@ -43,6 +43,8 @@ def test_words_that_are_left_to_hydra_or_right(words: list[str]) -> None:
             r"env\.train\.0\.nam is an unknown key; did you mean env\.train\.0\.name\?",
         ),
         (["policies.tool.chat.prefill=x"], r"^policies\.tool\.chat\.prefill: .* a plus adds one: \+policies\."),
+        (["scale=paper_1_7b", "policies.tool.chat.x=1"], r"policies\.tool\.chat lists no such key; a plus adds one"),
+        (["trust.x=1"], r"^trust\.x is an unknown key"),
         (["loop.iteration=3"], r"did you mean loop\.iterations\? docs/configuration\.md lists all keys$"),
         (["regime=shared", "policies.tool.base=x"], r"policies\.tool\.base is an unknown key; did you mean policies\."),
         (["policy@policies.tol=[laptop,frozen]"], r"Could not override 'policy@policies\.tol'\. Did you mean"),

@@ -1,4 +1,5 @@
-"""Published data sets of questions about facts: one class each, for hub names and local files of the same columns.
+"""Published data sets of questions about facts: one class each, for hub names and local files of the same columns, or
+of their authors'.
 
 Training: :class:`NaturalQuestions`, :class:`HotpotQA`.  Evaluation, of several hops: :class:`HotpotQA`,
 :class:`TwoWikiMultiHopQA`, :class:`MuSiQue`, :class:`Bamboogle`.
@@ -143,18 +144,18 @@ class Bamboogle(SearchSource):
         return _question(row["Question"], [row["Answer"]], column="Question")
 
 
-def pairs(row: Mapping[str, Any], column: str, first: str, second: str) -> list[tuple[Any, Any]]:
-    """The pairs of a cell, texts with something: a list of each side on the hub, a list of pairs in the files of the
-    data sets' authors.
-    """
-    cell = row[column]
-    try:
-        both = list(zip(cell[first], cell[second], strict=True)) if isinstance(cell, dict) else cell
-        if all(isinstance(text, str) for text, _ in both):
-            return both
-    except (KeyError, TypeError, ValueError):
-        pass
-    raise CellError(column, f"expected {first} and {second} of equal length, or pairs of them")
+def pairs(row: Mapping[str, Any], column: str, first: str, second: str) -> list[tuple[str, Any]]:
+    """The pairs of a cell, of a text and something: two lists on the hub, one of pairs in the authors' files."""
+    cell: Any = row[column]
+    if isinstance(cell, dict):
+        match cell.get(first), cell.get(second):
+            case list() as texts, list() as others if len(texts) == len(others):
+                cell = list(zip(texts, others, strict=True))
+            case _:
+                cell = [()]
+    if all(isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in cell):
+        return [(text, other) for text, other in cell]
+    raise CellError(column, f"expected {first}, texts, and as many {second}, or a list of such pairs")
 
 
 def _question(

@@ -96,8 +96,8 @@ def test_an_index_is_made_of_every_kind_of_corpus(schema: str, path: Path, capsy
     [
         ({"body": "x"}, r"no columns of passages \(title, text; contents; context; paragraphs\); its columns are body"),
         ({"title": "x", "text": 3}, "row 0, column text: expected str, got int"),
-        ({"context": {"title": ["x"], "sentences": []}}, "row 0, column context: expected title and sentences"),
-        ({"context": [[1, ["x"]]]}, "row 0, column context: expected title and sentences"),
+        ({"context": {"title": ["x"], "sentences": []}}, "column context: expected title, texts, and as many"),
+        ({"context": [[1, ["x"]]]}, "column context: expected title, texts, and as many"),
         ({"context": [["x", "y"]]}, "row 0, column context: expected a list of sentences, got 'y'"),
         ({"paragraphs": [{"title": "x"}]}, "row 0, column paragraphs: expected title and paragraph_text"),
     ],

@@ -110,8 +110,11 @@ def test_what_cannot_be_answered_is_left_out_and_counted(write: Callable[..., st
         (NaturalQuestions, {"question": " ", "answer": ["Ann"]}, "row 0, column question: it is empty"),
         (Bamboogle, {"Question": "", "Answer": "x"}, "row 0, column Question: it is empty"),
         (Bamboogle, {"question": "q", "answer": "x"}, "has no column Question, Answer"),
-        (HotpotQA, hops(supporting_facts={"sent_id": [1]}), "column supporting_facts: expected title and sent_id"),
-        (HotpotQA, hops(supporting_facts=[["A", 0], ["B"]]), "row 0, column supporting_facts: expected title and sent"),
+        (HotpotQA, hops(supporting_facts={"sent_id": [1]}), "column supporting_facts: expected title, texts"),
+        (HotpotQA, hops(supporting_facts=[["A", 0], ["B"]]), "row 0, column supporting_facts: expected title, texts"),
+        (HotpotQA, hops(supporting_facts=[{"title": "A", "sent_id": 0}]), "or a list of such pairs"),
+        (HotpotQA, hops(supporting_facts=["ab", "cd"]), "or a list of such pairs"),
+        (HotpotQA, hops(supporting_facts={"title": "ab", "sent_id": "cd"}), "or a list of such pairs"),
         (MuSiQue, {**MUSIQUE, "paragraphs": [{"title": "A"}]}, "column paragraphs: expected title and is_supporting"),
     ],
 )
