@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from ..datasets import CellError, Columns, UnusableRow
+from ..datasets import CellError, Columns, UnusableRow, paired
 from .assertions import parse_assertions
 from .problem import Check, Problem, Suite, evaluating_names, parse_python
 
@@ -256,11 +256,9 @@ def _text(value: Any) -> str:
 
 
 def _columns(row: Mapping[str, Any], column: str, first: str, second: str) -> list[tuple[Any, Any]]:
-    """The pairs of two lists of one length, which a cell has under these keys."""
-    lists = row[column].get(first), row[column].get(second)
-    if not all(isinstance(one, list) for one in lists) or len(lists[0]) != len(lists[1]):
+    if (found := paired(row[column], first, second)) is None:
         raise CellError(column, f"no {first} and {second} of one length")
-    return list(zip(*lists, strict=True))
+    return found
 
 
 def _pairs(row: Mapping[str, Any], column: str) -> Suite:

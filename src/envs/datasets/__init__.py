@@ -1,6 +1,16 @@
 """Data sets as tasks: rows of files and hub names, each once, in disjoint splits."""
 
-from .splits import CellError, DataSource, DataSplits, Item, ItemSource, PublishedSource, UnusableRow, load_splits
+from .splits import (
+    CellError,
+    DataSource,
+    DataSplits,
+    Item,
+    ItemSource,
+    PublishedSource,
+    UnusableRow,
+    load_splits,
+    paired,
+)
 from .table import AbsentDataError, Columns, DataError, Table, without_downloads
 
 __all__ = [
@@ -16,5 +26,6 @@ __all__ = [
     "Table",
     "UnusableRow",
     "load_splits",
+    "paired",
     "without_downloads",
 ]

@@ -28,6 +28,14 @@ class CellError(ValueError):
         super().__init__(f"column {column}: {problem}")
 
 
+def paired(cell: Mapping[str, Any], first: str, second: str) -> list[tuple[Any, Any]] | None:
+    """The pairs of two lists of one length, which a cell has under these keys; None where it has not."""
+    match cell.get(first), cell.get(second):
+        case list() as one, list() as other if len(one) == len(other):
+            return list(zip(one, other, strict=True))
+    return None
+
+
 class Item(Protocol):
     """A problem or question of a data set."""
 

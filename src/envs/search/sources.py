@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ..datasets import CellError, Columns, PublishedSource, UnusableRow
+from ..datasets import CellError, Columns, PublishedSource, UnusableRow, paired
 from ..splits import content_digest
 
 VERDICTS = frozenset({"yes", "no", "noanswer"})
@@ -146,16 +146,15 @@ class Bamboogle(SearchSource):
 
 def pairs(row: Mapping[str, Any], column: str, first: str, second: str) -> list[tuple[str, Any]]:
     """The pairs of a cell, of a text and something: two lists on the hub, one of pairs in the authors' files."""
-    cell: Any = row[column]
-    if isinstance(cell, dict):
-        match cell.get(first), cell.get(second):
-            case list() as texts, list() as others if len(texts) == len(others):
-                cell = list(zip(texts, others, strict=True))
-            case _:
-                cell = [()]
-    if all(isinstance(pair, list | tuple) and len(pair) == 2 and isinstance(pair[0], str) for pair in cell):
-        return [(text, other) for text, other in cell]
+    cell = row[column]
+    found = paired(cell, first, second) if isinstance(cell, dict) else cell
+    if found is not None and all(_is_pair(each) for each in found):
+        return [(text, other) for text, other in found]
     raise CellError(column, f"expected {first}, texts, and as many {second}, or a list of such pairs")
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list | tuple) and len(value) == 2 and isinstance(value[0], str)
 
 
 def _question(
